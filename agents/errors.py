@@ -1,13 +1,13 @@
-"""Errors of one agent, grouped by the party that must act.
+"""Error classes of one agent. The class decides how the caller reacts.
 
 AgentError
 ├── ConfigInvalid            the user must act: one line, exit code 2
-├── ReplyMalformed           the model sent a reply that cannot be parsed: an observation, never a crash
-├── ToolFailed               a tool call failed: the model can correct it, so the reason becomes the result
-├── TranscriptCorrupt        a transcript is damaged
-├── ControlLost              the connection to the root of the session is lost: the agent must end
-│   └── FrameTooLarge        a message does not fit into a frame, and was not sent
-├── BudgetSpent              a call could cost more than the rest of the budget: the user decides
+├── ReplyMalformed           the reply of the model API cannot be parsed
+├── ToolFailed               a tool call failed: the model gets the reason as its result, and can correct the call
+├── TranscriptCorrupt        a transcript (the stored conversation of an agent) is damaged
+├── ControlLost              the connection to the root process of the session is lost: the agent must end
+│   └── FrameTooLarge        a message exceeds the size limit of the connection, and was not sent
+├── BudgetSpent              a model call could exceed the budget, and was not sent: the user can raise the budget
 └── ModelError               the model call failed; `retryable` says if a retry may help
     ├── ModelRefusedRequest  400, 401, 403, 404, 413 ...: the request is invalid
     ├── ModelRateLimited     429, with the time to wait
@@ -24,12 +24,12 @@ import attrs
 from coterie.errors import AgentError
 
 BudgetScope = Literal["session", "subtree", "agent"]
-"""Scope of a budget: all agents, one agent with its descendants, or one agent alone."""
+"""Agents that spend from a budget: all agents of the session, one agent with its descendants, or one agent alone."""
 
 
 @attrs.define(eq=False)
 class ReplyMalformed(AgentError):
-    """Error: the model's reply violates the protocol of its stream."""
+    """Error: the event stream of a model reply violates the protocol of the API."""
 
     reason: str
 
@@ -39,10 +39,10 @@ class ReplyMalformed(AgentError):
 
 @attrs.define(eq=False)
 class ToolFailed(AgentError):
-    """Error: a tool call cannot be executed as requested."""
+    """Error: a tool call cannot be executed as requested. The model receives the reason as the result of the call."""
 
     reason: str
-    """Problem and correction, as a text for the model."""
+    """Text for the model: the problem, and how to correct the call."""
 
     def __str__(self) -> str:
         return self.reason
@@ -50,7 +50,7 @@ class ToolFailed(AgentError):
 
 @attrs.define(eq=False)
 class TranscriptCorrupt(AgentError):
-    """Error: a record of a transcript is unreadable, or does not follow from the record before it."""
+    """Error: a record in a transcript (stored conversation) is unreadable, or contradicts the records before it."""
 
     line: int
     reason: str
@@ -61,7 +61,10 @@ class TranscriptCorrupt(AgentError):
 
 @attrs.define(eq=False)
 class ControlLost(AgentError):
-    """Error: the other end of a control socket has gone, hangs, or sent an invalid message."""
+    """Error: the connection between an agent and the root process of its session is lost.
+
+    The process at the other end has ended, does not respond, or sent an invalid message.
+    """
 
     reason: str
 
@@ -70,20 +73,20 @@ class ControlLost(AgentError):
 
 
 class FrameTooLarge(ControlLost):
-    """Error: a message does not fit into a frame; nothing was sent."""
+    """Error: a message exceeds the size limit of the connection. Nothing was sent."""
 
 
 @attrs.define(eq=False)
 class BudgetSpent(AgentError):
-    """Error: a model call was not admitted, because it could cost more than the rest of the budget."""
+    """Error: a model call was not sent, because it could cost more than what is left of a budget."""
 
     budget: Decimal
     spent: Decimal
     reserve: Decimal
-    """Maximum cost of the call."""
+    """Largest possible cost of the rejected call, in `unit`."""
     scope: BudgetScope = "session"
     name: str | None = None
-    """Owner of the budget; None for the budget of the session."""
+    """Name of the agent that has the budget; None for the budget of the whole session."""
     unit: Literal["dollars", "tokens"] = "dollars"
 
     def __str__(self) -> str:
@@ -109,9 +112,9 @@ class ModelError(AgentError):
     """Error type of the API, for example `overloaded_error`."""
     request_id: str | None = None
     retry_after: float | None = None
-    """Seconds that the server asked to wait, without an upper limit."""
+    """Seconds that the server asked the client to wait, as sent, however long; None if it did not ask."""
     begun: bool = False
-    """True if the reply had begun before the call failed: its cache entry exists and its input is billed."""
+    """True if the reply had begun before the call failed. Then the prompt is cached, and its tokens are billed."""
 
     retryable = True
 
@@ -121,22 +124,22 @@ class ModelError(AgentError):
 
 
 class ModelRefusedRequest(ModelError):
-    """Error: the request is invalid; the same bytes would fail again."""
+    """Error: the API rejected the request as invalid. A retry is useless, because the same request would fail again."""
 
     retryable = False
 
 
 class ModelRateLimited(ModelError):
-    """Error: too many requests or tokens; all users of the API key should wait."""
+    """Error: the rate limit of the API key is exceeded. All agents that use this key should wait."""
 
 
 class ModelOverloaded(ModelError):
-    """Error: the service is overloaded; all users of the API key should wait."""
+    """Error: the API is overloaded. All agents that use this API key should wait before the next call."""
 
 
 class ModelFailed(ModelError):
-    """Error: the service failed temporarily."""
+    """Error: the API failed temporarily, so that a retry may succeed."""
 
 
 class ModelUnreachable(ModelError):
-    """Error: no connection, a dropped connection, or a stream without data."""
+    """Error: the API cannot be reached, the connection was dropped, or the reply stream sent no data in time."""

@@ -1,6 +1,6 @@
-"""Settings of a session, each with its type and default, and their encoding for another process.
+"""Settings of a session, each with its type and default, and functions that send settings to another process.
 
-The sections of the context layers and of recall are in `coterie.memory.layer_settings`.
+`coterie.memory.layer_settings` declares the sections of the context layers and of memory recall.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,12 +20,12 @@ PlanApprover = Literal["lead", "human"]
 Mode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"]
 
 DEFAULT = "default"
-"""Source of a value that is not set."""
+"""Text that `Settings.source` returns for a setting that was not set, so that its default applies."""
 
 
 @attrs.frozen(kw_only=True)
 class PermissionSettings:
-    """Section `[permissions]`; rules of all files are combined."""
+    """Section `[permissions]`: permission mode and rules for tool calls. The rules of all files are combined."""
 
     mode: Mode = "default"
     allow: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class PermissionSettings:
 
 @attrs.frozen(kw_only=True)
 class SandboxSettings:
-    """Section `[sandbox]`, or `sandbox = "..."` for the mode alone; paths of all files are combined."""
+    """Section `[sandbox]`, or `sandbox = "..."` to set only its mode. The paths of all settings files are combined."""
 
     mode: SandboxMode = "none"
     network: bool = False
@@ -46,35 +46,35 @@ class SandboxSettings:
 
 @attrs.frozen(kw_only=True)
 class WebSettings:
-    """Section `[web]`; hosts of all files are combined."""
+    """Section `[web]`: hosts whose pages agents may fetch. The hosts of all settings files are combined."""
 
     hosts: tuple[str, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
 class TranscriptSettings:
-    """Section `[transcript]`."""
+    """Section `[transcript]`: how often records of a transcript (stored conversation) are flushed to disk."""
 
     fsync: Fsync = "turn"
 
 
 @attrs.frozen(kw_only=True)
 class MailSettings:
-    """Section `[mail]`."""
+    """Section `[mail]`: the crashes that a sent message survives, of any process, or also of the power."""
 
     durability: MailDurability = "process"
 
 
 @attrs.frozen(kw_only=True)
 class InstructionSettings:
-    """Section `[instructions]`."""
+    """Section `[instructions]`: `enabled` is true if agents load the instruction files of the user and the project."""
 
     enabled: bool = True
 
 
 @attrs.frozen(kw_only=True)
 class HookSettings:
-    """Section `[hooks]`. The same table also contains the hooks by event, which are parsed separately."""
+    """Switches in section `[hooks]`. The hooks in this section (commands that run at events) are parsed elsewhere."""
 
     enabled: bool = True
     claude: bool = True
@@ -82,7 +82,7 @@ class HookSettings:
 
 @attrs.frozen(kw_only=True)
 class SkillSettings:
-    """Section `[skills]`."""
+    """Section `[skills]`: the switch, and the share of the context window for the list of skills."""
 
     enabled: bool = True
     listing: float = 0.01
@@ -90,7 +90,7 @@ class SkillSettings:
 
 @attrs.frozen(kw_only=True)
 class AgentSettings:
-    """Section `[agents]`: processes of a session."""
+    """Section `[agents]`: limits for agents at the same time, for starts of an agent, and for seconds of inactivity."""
 
     at_once: int = 20
     starts: int = 3
@@ -99,14 +99,14 @@ class AgentSettings:
 
 @attrs.frozen(kw_only=True)
 class ApprovalSettings:
-    """Section `[approvals]`."""
+    """Section `[approvals]`: `plans` names the approver of an agent's plan, if its team file names no other one."""
 
     plans: PlanApprover = "lead"
 
 
 @attrs.frozen(kw_only=True)
 class ProgressSettings:
-    """Section `[progress]`: summaries of the activity of each agent."""
+    """Section `[progress]`: short summaries of each agent's activity, which a small model writes periodically."""
 
     enabled: bool | None = None
     every: float = 30.0
@@ -115,7 +115,7 @@ class ProgressSettings:
 
 @attrs.frozen(kw_only=True)
 class McpSettings:
-    """Section `[mcp]`."""
+    """Section `[mcp]`: the switch for MCP servers, which offer external tools, and their time limits in seconds."""
 
     enabled: bool = True
     start_seconds: float = 10.0
@@ -124,7 +124,7 @@ class McpSettings:
 
 @attrs.frozen(kw_only=True)
 class MemorySettings:
-    """Section `[memory]`."""
+    """Section `[memory]`: the memory that agents keep across sessions."""
 
     enabled: bool = True
     daily_log: bool = False
@@ -135,7 +135,7 @@ class MemorySettings:
 
 @attrs.frozen(kw_only=True)
 class Settings:
-    """All settings of a run."""
+    """All settings of a run, combined from settings files, environment variables and the command line."""
 
     model: str = "sonnet"
     agent: str | None = None
@@ -164,49 +164,49 @@ class Settings:
     _final: frozenset[str] = attrs.field(default=frozenset(), eq=False, repr=False)
 
     def value(self, key: str) -> Any:
-        """Return the value of the dotted *key*."""
+        """Return the value of the dotted *key*, for example `layers.notes.first`."""
         value: Any = self
         for name in key.split("."):
             value = getattr(value, name)
         return value
 
     def source(self, key: str) -> str:
-        """Return the source of the value of the dotted *key*: files, a variable, the command line, or `default`.
+        """Return the place where the dotted *key* was set: files, a variable, the command line, or `default`.
 
         Raises `KeyError` for an unknown key.
         """
         return ", ".join(dict.fromkeys(self.item_sources(key))) or DEFAULT
 
     def item_sources(self, key: str) -> tuple[str, ...]:
-        """Return the source of each item of a list, in order; for another value, its only source if it is set."""
+        """Return the source of each item of a list, or the one source of another value; empty if *key* was not set."""
         if key not in SETTINGS:
             raise KeyError(key)
         return self._sources.get(key, ())
 
     def is_final(self, key: str) -> bool:
-        """True if the value of *key* was set on the command line or by the administrator of the machine."""
+        """True if the command line or the machine's administrator set *key*, so that agent definitions cannot."""
         return key in self._final
 
     @classmethod
     def build(
         cls, values: Mapping[str, Any], sources: Mapping[str, tuple[str, ...]], final: frozenset[str] = frozenset()
     ) -> "Settings":
-        """Build settings from values of the right type by dotted key; missing keys have their default."""
+        """Build settings from *values* by dotted key, already of the right types; missing keys get their default."""
         settings: Settings = _build(cls, "", values)
         return attrs.evolve(settings, sources=sources, final=final)
 
 
 @attrs.frozen
 class Setting:
-    """Declaration of one setting."""
+    """Type and default of one setting, read from the attribute that declares the setting."""
 
     kind: Any
-    """Type of the value, without None: a file cannot contain None."""
+    """Type of the value. For an optional setting without None, because a settings file cannot contain None."""
     default: Any
 
 
 def sections(section: type) -> dict[str, type]:
-    """Return the types of the tables in *section*, by name."""
+    """Return the settings classes of the tables directly inside the settings class *section*, by attribute name."""
     return {field.name: field.type for field in attrs.fields(section) if field.type and attrs.has(field.type)}
 
 
@@ -228,15 +228,15 @@ def _build(section: type, prefix: str, values: Mapping[str, Any]) -> Any:
 
 
 SETTINGS: Mapping[str, Setting] = dict(_settings(Settings, ""))
-"""Every setting by its dotted key."""
+"""Type and default of every setting, by dotted key such as `layers.notes.first`."""
 SECTIONS = frozenset(key.rsplit(".", depth)[0] for key in SETTINGS for depth in range(1, key.count(".") + 1))
-"""Dotted names of all tables."""
+"""Dotted names of all tables of the settings files, such as `layers.notes`."""
 SHORT = {"sandbox": "sandbox.mode"}
-"""Tables that a single value can replace, with the setting that receives the value."""
+"""Tables for which a settings file may contain a plain value instead, with the setting that receives this value."""
 
 
 def dump_settings(settings: Settings) -> Mapping[str, Any]:
-    """Return *settings* as JSON-compatible members; numbers and paths may still be Python objects."""
+    """Return *settings* as a mapping for `msgspec.json.encode` with `enc_hook=str`, to send them to another process."""
     return {
         "values": {key: settings.value(key) for key in SETTINGS},
         "sources": {key: settings.item_sources(key) for key in SETTINGS},
@@ -245,7 +245,7 @@ def dump_settings(settings: Settings) -> Mapping[str, Any]:
 
 
 def load_settings_dump(dump: Mapping[str, Any]) -> Settings:
-    """Build settings from the result of `dump_settings`, decoded from JSON."""
+    """Restore the settings that another process sent: *dump* is the result of `dump_settings`, decoded from JSON."""
     values = {
         key: msgspec.convert(value, SETTINGS[key].kind, dec_hook=path_from_json, strict=False)
         for key, value in dump["values"].items()
@@ -256,7 +256,7 @@ def load_settings_dump(dump: Mapping[str, Any]) -> Settings:
 
 
 def path_from_json(kind: type, value: Any) -> Any:
-    """Decode a path, the only type in settings and specs that msgspec does not know; a `dec_hook` of msgspec."""
+    """Decode a path: the `dec_hook` for msgspec, which supports all other types in settings and agent specs."""
     assert kind is Path, f"no member is a {kind.__name__}"
     return Path(value)
 

@@ -1,4 +1,4 @@
-"""Addresses of messages, as users and models write them."""
+"""Addresses with which users and models name the recipient of a message."""
 
 import functools
 import re
@@ -27,19 +27,19 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 @attrs.frozen
 class Everyone:
-    """Address of all agents of the session except the sender: `*`."""
+    """The address `*`: all agents of the session except the sender."""
 
 
 @attrs.frozen
 class Socket:
-    """Address of the session whose bridge listens on this socket: `uds:<path>`."""
+    """The address `uds:<path>`: the lead (the first agent) of the session that listens on this Unix socket."""
 
     path: Path
 
 
 @attrs.frozen
 class OtherSession:
-    """Address of the session with this id: `bridge:<session id>`."""
+    """The address `bridge:<session id>`: the lead (the first agent) of the session with this id."""
 
     session: str
 
@@ -49,7 +49,7 @@ Address = Name | Everyone | Socket | OtherSession
 
 @functools.lru_cache(maxsize=1024)  # called twice for every message that is read, with few different names
 def check_name(text: str) -> Name:
-    """Return *text* as a valid name. Raises `NameInvalid`."""
+    """Return *text* unchanged. Raises `NameInvalid` unless it is a valid name of an agent, session or message."""
     if not text:
         raise NameInvalid(text, "it is empty")
     if len(text) > LONGEST_NAME:
@@ -62,7 +62,7 @@ def check_name(text: str) -> Name:
 
 
 def parse_address(text: str) -> Address:
-    """Parse `name`, `main`, `*`, `uds:<path>` or `bridge:<session id>`. Raises `NameInvalid`."""
+    """Parse `name`, `main`, `*`, `uds:<path>` or `bridge:<session id>`. Raises `NameInvalid` for any other text."""
     scheme, colon, rest = text.partition(":")
     if text == "*":
         return Everyone()

@@ -1,10 +1,10 @@
-"""Contract of every mail transport; `docs/mail.md` numbers the promises, `conformance` tests them.
+"""Contract that every mail transport must keep. `docs/mail.md` lists its promises, and `conformance` tests them.
 
-A message is stored, then delivered, then acknowledged. A receipt means stored: the message lives as long as its
-transport says, which for most transports is longer than any process. Messages of one sender are delivered in the
-order of sending, and redelivered after a crash until they are acknowledged. The reader acknowledges a message once
-the message is in the transcript; when it opens its inbox it passes the ids that the transcript has. A message that
-cannot be delivered becomes a dead letter with its reason.
+A message is stored, then delivered to the reader of the mailbox, then acknowledged by the reader. A receipt means that
+the message is stored; how long it is kept depends on the transport. Messages of one sender are delivered in the order
+of sending. After a crash they are delivered again until they are acknowledged. The reader acknowledges a message once
+the message is in its transcript. When the reader opens its mailbox, it passes the ids of the messages in its
+transcript, which are not delivered again. A message that cannot be delivered is kept as a dead letter with a reason.
 """
 
 from collections.abc import Callable, Collection, Container, Mapping
@@ -21,7 +21,7 @@ DeadReason = Literal["corrupt", "expired", "stale_incarnation", "bad_mac", "reci
 
 @attrs.frozen(kw_only=True)
 class MailLimits:
-    """Limits of one mailbox: pending messages, their bytes, and the size of one message."""
+    """Limits of one mailbox: number and total bytes of pending messages, and bytes of one message."""
 
     messages: int = 10_000
     bytes: int = 64 * 1024 * 1024
@@ -31,7 +31,7 @@ class MailLimits:
 
 @attrs.frozen(kw_only=True)
 class MemberOrigin:
-    """Agent type, parent and task of a member, kept in the roster."""
+    """Agent type, parent and task of a member of the session, as the roster keeps them."""
 
     kind: str | None = None
     """Agent type; None for an agent without a definition."""
@@ -52,7 +52,10 @@ class Member:
 
 
 class Roster(Protocol):
-    """Members of a session. Asked for every message, so it must answer from memory while nothing has changed."""
+    """The members of a session.
+
+    A transport calls `members` for every message, so the call must not read a file that has not changed.
+    """
 
     def members(self) -> Mapping[str, Member]:
         """Return all members by name."""
@@ -60,16 +63,19 @@ class Roster(Protocol):
 
 
 class Keys(Protocol):
-    """Keys with which members sign their mail; they travel over sockets, never in files or the environment."""
+    """Keys with which the members of a session sign their mail.
+
+    They are passed to processes over sockets, never in files or the environment.
+    """
 
     def key_of(self, sender: Sender) -> bytes | None:
-        """Return the key of this incarnation of the sender; None if it has none, and then its mail is rejected."""
+        """Return the key of this incarnation of *sender*; None if there is none. Then its mail becomes dead letters."""
         ...
 
 
 @attrs.frozen(kw_only=True)
 class Receipt:
-    """Receipt of a stored message."""
+    """Receipt that the sender of a message gets when the message is stored."""
 
     id: MessageId
     recipient: str
@@ -84,7 +90,10 @@ BridgeState = Literal["accepted", "held", "waiting"]
 
 @attrs.frozen(kw_only=True)
 class BridgeReceipt(Receipt):
-    """Receipt of a message for another session; `id` is that of the first copy if the peer dropped a repeat."""
+    """Receipt of a message to another session.
+
+    If that session dropped the message because it had an equal one already, `id` is the id of the earlier message.
+    """
 
     state: BridgeState
     """accepted: in the recipient's mailbox; held: waits for the user there; waiting: in the outbox of this session."""
@@ -92,7 +101,7 @@ class BridgeReceipt(Receipt):
 
 @attrs.frozen(kw_only=True)
 class Delivery:
-    """A message that was given to the reader and that the reader must acknowledge."""
+    """A message as `Inbox.take_nowait` returns it. The reader must acknowledge it."""
 
     envelope: Envelope
     is_again: bool = False
@@ -101,7 +110,7 @@ class Delivery:
 
 @attrs.frozen(kw_only=True)
 class DeadLetter:
-    """A message that cannot be delivered, or bytes that are not a valid message."""
+    """A message that cannot be delivered, or stored bytes that are not a valid message, with the reason."""
 
     reason: DeadReason
     detail: str
@@ -114,7 +123,7 @@ class DeadLetter:
 
     @classmethod
     def of(cls, envelope: Envelope, reason: DeadReason, detail: str, mailbox: str, at: float) -> "DeadLetter":
-        """Build the dead letter of a valid message."""
+        """Return the dead letter of *envelope*, a valid message from the mailbox *mailbox* that cannot be delivered."""
         return cls(reason=reason, detail=detail, mailbox=mailbox, at=at, envelope=envelope, raw=envelope.to_bytes())
 
 
@@ -124,7 +133,7 @@ StoreDeadLetter = Callable[[DeadLetter], None]
 
 @attrs.frozen(kw_only=True)
 class Backlog:
-    """Size of the unacknowledged mail in one mailbox."""
+    """Number, bytes and oldest creation time of the unacknowledged messages in one mailbox."""
 
     messages: int
     bytes: int
@@ -133,22 +142,22 @@ class Backlog:
 
 
 class Inbox(Protocol):
-    """Reading end of one mailbox; one reader at a time holds it."""
+    """Reading end of one mailbox. Only one reader at a time can have it open."""
 
     def take_nowait(self, limit: int | None = None) -> list[Delivery]:
-        """Return pending messages that were not taken from this inbox before, oldest first, at most *limit*.
+        """Return pending messages that this inbox has not returned before, oldest first, at most *limit* (None: all).
 
-        Expired, forged, corrupt and stale messages become dead letters. Messages that the transcript has are
-        acknowledged and left out. Raises `MailboxFailed`.
+        Messages that are expired, forged, corrupt or for another incarnation become dead letters instead. Messages that
+        are in the reader's transcript count as acknowledged and are left out. Raises `MailboxFailed`.
         """
         ...
 
     async def wait(self) -> None:
-        """Return when `take_nowait` may have a message. May return too early, but misses no message."""
+        """Return when `take_nowait` may have a message. May return too early, but never misses a message."""
         ...
 
     async def acknowledge(self, ids: Collection[MessageId]) -> None:
-        """Return when these messages are certain not to be delivered again, even after a crash. Idempotent.
+        """Return when the messages *ids* are certain not to be delivered again, even after a crash. Idempotent.
 
         Raises `ValueError` for an id that was not taken from this inbox, and `MailboxFailed`.
         """
@@ -156,26 +165,33 @@ class Inbox(Protocol):
 
 
 class Transport(Protocol):
-    """Transport of mail. It owns position, acknowledgement and redelivery, so a network transport fits too."""
+    """Stores messages in mailboxes and delivers them.
+
+    Read positions, acknowledgements and redelivery belong to the transport, so that one over a network is possible.
+    """
 
     async def send(self, envelope: Envelope) -> Receipt:
         """Store *envelope* for its recipient, behind earlier messages of the same sender.
 
-        Raises `SendRefused` if the message is rejected, and `MailboxFailed` if storing failed; then the message is not
-        stored, or a retry is dropped by its id. Cancellation stores the message whole or not at all.
+        Raises `SendRefused` if the message is rejected, and `MailboxFailed` if storing failed. After `MailboxFailed`
+        the sender may retry with the same id: the recipient gets the message once. Cancellation stores the message
+        whole or not at all.
         """
         ...
 
     def open_inbox(
         self, name: str, incarnation: int, *, seen: Container[MessageId] = ()
     ) -> AbstractAsyncContextManager[Inbox]:
-        """Open the mailbox of *name* for this incarnation; *seen* holds the ids that its transcript has.
+        """Open the mailbox of *name* for reading, as this *incarnation* (start) of the agent.
 
-        Raises `MailboxBusy` while the mailbox has another reader, `NameInvalid`, `UnknownRecipient` and
-        `MailboxFailed`.
+        *seen* contains the ids of the messages in the agent's transcript, which are not delivered again. Raises
+        `MailboxBusy` while the mailbox has another reader, `NameInvalid`, `UnknownRecipient` and `MailboxFailed`.
         """
         ...
 
     def backlog(self, name: str) -> Backlog:
-        """Return the backlog of *name*. Raises `NameInvalid`, `UnknownRecipient` and `MailboxFailed`."""
+        """Return number and bytes of the unacknowledged messages in the mailbox of *name*.
+
+        Raises `NameInvalid`, `UnknownRecipient` and `MailboxFailed`.
+        """
         ...

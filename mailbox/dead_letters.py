@@ -1,4 +1,4 @@
-"""Dead letters of a session: undeliverable messages with their reasons, and records of resent messages."""
+"""Dead letters of a session: undeliverable messages with their reasons, and records that some were sent again."""
 
 import contextlib
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ VERSION = 1
 
 @attrs.frozen(kw_only=True)
 class ResendRecord:
-    """Record that the text of a dead letter was sent again."""
+    """Record that the text of a dead letter was sent again in a new message."""
 
     id: MessageId
     """Id of the new message."""
@@ -31,7 +31,7 @@ class ResendRecord:
 
 @attrs.frozen(kw_only=True)
 class DeadLetterRecord:
-    """A dead letter, with the record of its resend if there was one."""
+    """A dead letter with its number, and the record of its resend if it was sent again."""
 
     number: DeadLetterNumber
     letter: DeadLetter
@@ -41,7 +41,10 @@ class DeadLetterRecord:
 
 @attrs.frozen(kw_only=True)
 class _StoredResend:
-    """Step of a resend. Shares no required field with a dead letter, so a reader that knows only those skips it."""
+    """Line of the dead letter file about a resend: the new message has an id, or is stored.
+
+    The line lacks the required fields of a dead letter, so a program that knows only dead letters skips it.
+    """
 
     number: DeadLetterNumber
     id: MessageId
@@ -53,23 +56,24 @@ class _StoredResend:
 
 @attrs.define(eq=False)
 class DeadLetters:
-    """The dead letters of a session, in `dead/` of its mail directory. Any process may append to them."""
+    """The dead letters of a session, in a file in *directory*. Any process may append to the file."""
 
     directory: Path
 
     def add(self, letter: DeadLetter) -> None:
-        """Append *letter* and flush it before returning. Raises `OSError`."""
+        """Append *letter* to the file. It is written when this returns. Raises `OSError`."""
         # msgspec encodes bytes in base64, so the raw bytes may be invalid UTF-8.
         self._append({**attrs.asdict(letter, recurse=False), "v": VERSION})
 
     def pending(self) -> list[tuple[DeadLetterNumber, DeadLetter]]:
-        """Return the dead letters that were not sent again. Raises `OSError`."""
+        """Return the dead letters that were not sent again, each with its number, oldest first. Raises `OSError`."""
         return [(record.number, record.letter) for record in self.history() if record.resent is None]
 
     def history(self, *, after: DeadLetterNumber | None = None) -> list[DeadLetterRecord]:
-        """Return all dead letters, oldest first, or only those behind *after*. Raises `OSError`.
+        """Return all dead letters, oldest first, or only those behind dead letter *after*. Raises `OSError`.
 
-        Torn and damaged records are left out. With *after*, only the file content behind that dead letter is read.
+        Incomplete and damaged records are left out. With *after*, only the file content behind that dead letter is
+        read.
         """
         found: dict[DeadLetterNumber, DeadLetterRecord] = {}
         for number, record in self._records(after):
@@ -81,10 +85,10 @@ class DeadLetters:
         return list(found.values())
 
     def begin_resend(self, number: DeadLetterNumber, now: float) -> MessageId:
-        """Reserve and return the message id for resending dead letter *number*. Raises `OSError`.
+        """Reserve and return the id of the new message for sending dead letter *number* again. Raises `OSError`.
 
-        Concurrent callers, and a caller after a crash, get the same id, so the recipient drops copies by their id.
-        The dead letter stays pending until `finish_resend`.
+        Concurrent callers, and a caller after a crash, get the same id, so the recipient gets only one message. The
+        dead letter stays pending until `finish_resend`.
         """
         if (reserved := self._find_reserved_id(number)) is not None:
             return reserved
@@ -94,7 +98,7 @@ class DeadLetters:
         return self._find_reserved_id(number) or id_
 
     def finish_resend(self, number: DeadLetterNumber, id_: MessageId, now: float) -> None:
-        """Record that dead letter *number* was sent again as the stored message *id_*. Raises `OSError`."""
+        """Record that dead letter *number* was sent again: message *id_* is stored since *now*. Raises `OSError`."""
         self._append(_StoredResend(number=number, id=id_, is_done=True, when=now))
 
     def _find_reserved_id(self, number: DeadLetterNumber) -> MessageId | None:
@@ -108,7 +112,7 @@ class DeadLetters:
             log.append(frame_record(msgspec.json.encode(record)))
 
     def _records(self, after: DeadLetterNumber | None) -> Iterator[tuple[DeadLetterNumber, DeadLetter | _StoredResend]]:
-        """Yield the records behind the dead letter *after*, each with its offset."""
+        """Yield all valid records of the file, or only those behind dead letter *after*, each with its byte offset."""
         start = 0 if after is None else after
         try:
             with self._path.open("rb") as log:

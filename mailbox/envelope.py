@@ -1,4 +1,4 @@
-"""Message envelopes: immutable, signed, and safe to deliver twice; and message ids."""
+"""Message envelopes and message ids. An envelope is immutable and signed, and its id reveals a second delivery."""
 
 import hashlib
 import hmac
@@ -22,7 +22,7 @@ _VARIANTS = {digit: "89ab"[int(digit, 16) % 4] for digit in "0123456789abcdef"}
 
 
 def new_message_id() -> MessageId:
-    """Return a new UUID of version 7: 48 bits of milliseconds, then random bits."""
+    """Return a new message id, a UUID of version 7: 48 bits of milliseconds, then random bits."""
     milliseconds = time.time_ns() // 1_000_000 & _SIX_BYTES
     digits = (milliseconds.to_bytes(6, "big") + os.urandom(10)).hex()
     # The version comes before the random bits, and the variant is a digit that begins with the bits 10.
@@ -53,7 +53,7 @@ MessageKind = Literal[
 
 @attrs.frozen(kw_only=True)
 class Sender:
-    """Sender of a message, including its incarnation."""
+    """Sender of a message: an agent in one incarnation (numbered start), the user, or the root."""
 
     name: str
     incarnation: int
@@ -63,7 +63,7 @@ class Sender:
 
 @attrs.frozen(kw_only=True)
 class Recipient:
-    """Recipient of a message."""
+    """Recipient of a message: an agent in any incarnation (numbered start), or in only one."""
 
     name: str
     incarnation: int | None = None
@@ -71,7 +71,10 @@ class Recipient:
 
 
 class _Encoded:
-    """Slot for the encoded bytes of an envelope. It is not a field, so no JSON can set it."""
+    """Base of `Envelope` with a slot that caches the encoded bytes.
+
+    The slot is not a field, so decoding a JSON object cannot set it.
+    """
 
     __slots__ = ("_bytes",)
 
@@ -80,7 +83,7 @@ class _Encoded:
 
 @attrs.frozen(kw_only=True)
 class Envelope(_Encoded):
-    """One message for one recipient."""
+    """One message from one sender to one recipient. It is encoded as a JSON object."""
 
     sender: Sender
     recipient: Recipient
@@ -111,7 +114,7 @@ class Envelope(_Encoded):
             raise ValueError(f"created={self.created}, expires={self.expires}: each must be a finite time")
 
     def to_bytes(self) -> bytes:
-        """Encode the envelope as one JSON object without a newline."""
+        """Return the envelope encoded as one JSON object without a newline."""
         content: bytes | None = getattr(self, "_bytes", None)
         if content is None:
             _put_bytes(self, content := msgspec.json.encode(self))
@@ -132,7 +135,10 @@ class Envelope(_Encoded):
 
     @classmethod
     def from_line(cls, line: bytes) -> "Envelope":
-        """Decode as `from_bytes`, and keep *line*, so that a MAC is checked over the bytes that were stored."""
+        """Decode *line* as `from_bytes` does, and keep it as the encoded envelope. Raises `EnvelopeCorrupt`.
+
+        So the MAC is checked over the bytes that were stored.
+        """
         envelope = cls.from_bytes(line)
         _put_bytes(envelope, line)
         return envelope
@@ -144,17 +150,17 @@ class Envelope(_Encoded):
         return sign_new(copy, key)
 
     def is_signed_with(self, key: bytes) -> bool:
-        """True if the MAC was made with *key* over all other fields."""
+        """True if the envelope has a MAC that was made with *key* over all other fields."""
         if self.mac is None:
             return False
         return hmac.compare_digest(self.mac.encode(), _mac(self.unsigned_bytes(), key).encode())
 
     def is_expired(self, now: float) -> bool:
-        """True if the message has expired at *now*."""
+        """True if the message has expired at the time *now*, in seconds since 1970."""
         return self.expires is not None and now >= self.expires
 
     def unsigned_bytes(self) -> bytes:
-        """Return the bytes that the MAC covers: the encoded envelope without a MAC."""
+        """Return the bytes that the MAC covers: the encoded envelope with null in place of the MAC."""
         content = self.to_bytes()
         if self.mac is None:
             return content
@@ -164,9 +170,9 @@ class Envelope(_Encoded):
 
 
 def sign_new(envelope: Envelope, key: bytes) -> Envelope:
-    """Add a MAC to *envelope* in place, as `Envelope.sign` does to a copy, and return it.
+    """Add a MAC made with *key* to *envelope* itself, and return it. Saves the copy that `Envelope.sign` makes.
 
-    Only for a new envelope without a MAC that no other code refers to. Saves the copy.
+    Only for a new envelope that has no MAC yet and that no other code refers to. *key* must not be empty.
     """
     assert key, "without a key a MAC is a plain hash, which any process can make"
     assert envelope.mac is None, "an existing MAC would become part of the signed bytes"

@@ -43,7 +43,7 @@ class PathError(MailboxError):
 
 @attrs.define(eq=False)
 class EnvelopeCorrupt(MailboxError):
-    """Bytes that are not a valid envelope."""
+    """Bytes that cannot be decoded as an envelope."""
 
     reason: str
 
@@ -52,12 +52,12 @@ class EnvelopeCorrupt(MailboxError):
 
 
 class SendRefused(MailboxError):
-    """A message was not stored, and would be rejected again if it were sent unchanged."""
+    """A message was rejected and not stored. An unchanged retry is rejected again unless the recipient changes."""
 
 
 @attrs.define(eq=False)
 class NameInvalid(SendRefused):
-    """Text that is not a valid name of an agent."""
+    """A text is not a valid name of an agent, session or message, or not a valid address."""
 
     name: str
     reason: str
@@ -95,7 +95,7 @@ class RecipientEnded(SendRefused):
 
 @attrs.define(eq=False)
 class MailboxFull(SendRefused):
-    """The mailbox of the recipient has reached a limit."""
+    """The mailbox of the recipient has reached its limit of messages or of bytes."""
 
     name: str
     waiting: int
@@ -109,7 +109,7 @@ class MailboxFull(SendRefused):
 
 @attrs.define(eq=False)
 class MessageTooLarge(SendRefused):
-    """A message over the size limit."""
+    """A message is larger than the size limit."""
 
     size: int
     limit: int
@@ -133,7 +133,7 @@ class NotAllowed(SendRefused):
 
 @attrs.define(eq=False)
 class BridgeRefused(SendRefused):
-    """Another session rejected a message."""
+    """Another session rejected a message, or no message can be sent to its address."""
 
     address: str
     reason: str
@@ -154,7 +154,7 @@ class MailboxBusy(MailboxError):
 
 @attrs.define(eq=False)
 class MailboxFailed(MailboxError):
-    """Disk or connection error: the message or the acknowledgement was not stored."""
+    """Disk or connection error: a mailbox cannot be read, or a message or an acknowledgement was not stored."""
 
     name: str
     reason: str

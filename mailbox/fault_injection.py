@@ -1,8 +1,8 @@
-"""Injected faults of files and mail: rules in one file, records of injected faults in another.
+"""Faults that a scenario injects into file writes and mail: rules in one file, their matches in another.
 
-Rules can be added while processes run. Each process counts its matches in the record file under a lock, so that a rule
-with one injection fires once, even if processes are restarted. The record file is written without
-`coterie.files`, because it must stay correct while that module simulates a full disk.
+Rules can be added while processes run. All processes record their matches in one file under a lock, so that a rule with
+one injection fires once, even if processes are restarted. The record file is written without `coterie.files`, because
+it must stay correct while that module simulates a full disk.
 """
 
 import errno
@@ -30,7 +30,7 @@ _OPERATIONS: dict[MailFault | FileFault, Operation] = {
 
 
 class FaultRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Rule that injects one kind of fault."""
+    """Rule that injects one kind of fault into matching file operations or messages."""
 
     id: int
     do: MailFault | FileFault
@@ -49,7 +49,7 @@ class FaultRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class InjectedFault(msgspec.Struct, frozen=True, kw_only=True):
-    """Record of a match of a fault rule."""
+    """Record of a match of a fault rule: the fault was injected, or skipped because of `FaultRule.after`."""
 
     id: int
     by: str
@@ -60,13 +60,13 @@ class InjectedFault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def add_fault_rule(path: Path, rule: FaultRule) -> None:
-    """Append *rule* to the rules that all processes of the scenario follow. Blocks briefly."""
+    """Append *rule* to the rule file *path*, which all processes of the scenario follow. Blocks briefly."""
     with path.open("ab", buffering=0) as file:
         file.write(msgspec.json.encode(rule) + b"\n")
 
 
 def read_injected_faults(path: Path) -> list[InjectedFault]:
-    """Return the faults injected so far by the rules in *path*, in order of time. Blocks."""
+    """Return the faults that the rules in the file *path* have injected so far, in order of time. Blocks."""
     record_file = _record_path(path)
     lines = record_file.read_bytes().splitlines() if record_file.exists() else []
     injected = (msgspec.json.decode(line, type=InjectedFault) for line in lines)
@@ -75,7 +75,7 @@ def read_injected_faults(path: Path) -> list[InjectedFault]:
 
 @attrs.define(eq=False)
 class FaultRules:
-    """Fault rules in a file, as one process applies them: a `FaultHook` for files, and `MailFaults`."""
+    """Applies the fault rules of the file *path* in one process, as its `FaultHook` and its `MailFaults`."""
 
     path: Path
     process: str
@@ -83,7 +83,7 @@ class FaultRules:
     _rules: tuple[FaultRule, ...] = attrs.field(default=(), init=False)
 
     def current(self) -> tuple[FaultRule, ...]:
-        """Return all rules so far; the file is read again only when it has grown."""
+        """Return all rules in the file; empty if it does not exist. The file is read only if its size has changed."""
         try:
             size = self.path.stat().st_size
         except FileNotFoundError:
@@ -94,7 +94,11 @@ class FaultRules:
         return self._rules
 
     def should_inject(self, rule: FaultRule, what: str) -> bool:
-        """Count a match of *rule*, record it, and return True if the fault is to be injected."""
+        """Return True if *rule*, which matches now, is to inject its fault, and record the match with the text *what*.
+
+        False if `rule.after` skips this match. Also False, without a record, if the fault was injected `rule.times`
+        times.
+        """
         with _locked(_record_path(self.path)) as record_file:
             lines = os.pread(record_file, os.fstat(record_file).st_size, 0).splitlines()
             records = (msgspec.json.decode(line, type=InjectedFault) for line in lines)
@@ -108,7 +112,10 @@ class FaultRules:
             return not is_passed
 
     def before(self, operation: Operation, path: Path, size: int) -> int:
-        """As `FaultHook.before`."""
+        """Apply the rules to a file operation: raise `OSError`, or return how many of *size* bytes to write.
+
+        Return *size* if no rule injects a fault.
+        """
         for rule in self.current():
             if _OPERATIONS.get(rule.do) != operation:
                 continue
@@ -123,7 +130,7 @@ class FaultRules:
         return size
 
     def trigger(self, fault: MailFault, route: MailRoute, recipient: str) -> float | None:
-        """As `MailFaults.trigger`."""
+        """Return the `seconds` of the rule that injects *fault* into this message now; None if no rule does."""
         for rule in self.current():
             is_match = rule.do == fault and rule.transport == route and rule.target in ("", recipient)
             if is_match and self.should_inject(rule, f"{fault}: mail to {recipient} by {route}"):

@@ -1,6 +1,7 @@
-"""Points at which a scenario injects faults into transports; ids, sequence numbers and redelivery must compensate.
+"""Points in the mail transports at which a scenario injects faults, such as a lost or delayed message.
 
-A process injects no faults unless it enters `mail_faults`, as `coterie.files.file_faults` does for writes.
+Message ids, sequence numbers and redelivery must correct the effects of these faults. A process injects faults into
+mail only inside a `mail_faults` block. For file writes there is `coterie.files.file_faults`.
 """
 
 import os
@@ -21,10 +22,13 @@ MailRoute = Literal["queue", "file", "bell", "bridge"]
 
 
 class MailFaults(Protocol):
-    """Source of mail faults, asked for every message that a transport moves."""
+    """Source of mail faults. The transports ask it about every message that they move."""
 
     def trigger(self, fault: MailFault, route: MailRoute, recipient: str) -> float | None:
-        """Return the seconds (or 0) of this fault for a message to *recipient*; None if it does not happen now."""
+        """Return None unless *fault* is to be injected now into a message to *recipient* on *route*.
+
+        If it is, return the duration of a delay in seconds, or 0 for other faults.
+        """
         ...
 
 
@@ -33,7 +37,7 @@ _hook: MailFaults | None = None
 
 @contextmanager
 def mail_faults(hook: MailFaults) -> Iterator[None]:
-    """Let *hook* inject faults into all mail of this process until the block ends."""
+    """Let *hook* decide on faults in all mail of this process until the block ends."""
     global _hook  # noqa: PLW0603 - faults belong to the process, like a faulty disk
     before, _hook = _hook, hook
     try:
@@ -43,13 +47,13 @@ def mail_faults(hook: MailFaults) -> Iterator[None]:
 
 
 def trigger(fault: MailFault, route: MailRoute, recipient: str) -> float | None:
-    """As `MailFaults.trigger`; None if this process injects no faults."""
+    """Call `MailFaults.trigger` of the hook of this process: None for no fault. Return None if there is no hook."""
     return None if _hook is None else _hook.trigger(fault, route, recipient)
 
 
 @attrs.define(eq=False)
 class FaultPoint:
-    """Fault point between a mailbox and its reader: a read may fail or be delayed, and messages may be reordered."""
+    """Point between a mailbox and its reader where reads can fail or be delayed, and messages can be reordered."""
 
     route: MailRoute
     recipient: str
@@ -59,7 +63,10 @@ class FaultPoint:
     """Time at which the delayed message may be read; None if no message is delayed."""
 
     def can_read(self, what: Hashable) -> bool:
-        """True if the next message *what* can be read now. Each message is disturbed once; the reader asks again."""
+        """Return True if the next message may be read now; False if a fault makes this read fail, or delays it.
+
+        *what* identifies the message. Faults are injected once for each message, so the reader gets it at a later call.
+        """
         if _hook is None:
             return True
         if what != self._last_seen:
@@ -74,12 +81,15 @@ class FaultPoint:
         return True
 
     async def wait_for_delay(self) -> None:
-        """Sleep until the delayed message may be read."""
+        """Sleep until the message that `can_read` has delayed may be read. Return immediately if none is delayed."""
         if self._readable_at is not None:
             await trio.sleep_until(self._readable_at)
 
     def reorder(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
-        """Return *deliveries*, perhaps with two swapped: never two of one sender, because their order is promised."""
+        """Return *deliveries*, with two neighbours swapped if this fault is injected now.
+
+        Messages of the same sender are never swapped, because transports promise their order.
+        """
         reordered = list(deliveries)
         for index in range(1, 0 if _hook is None else len(reordered)):
             before, after = reordered[index - 1 : index + 1]
@@ -98,7 +108,10 @@ FAULTS_VARIABLE = "COTERIE_FAULTS"
 
 @contextmanager
 def inject_faults(process: str) -> Iterator[None]:
-    """Inject the faults of the scenario into writes and mail of this process, which has the name *process*."""
+    """Inject the faults of the scenario into file writes and mail of this process until the block ends.
+
+    Fault rules refer to this process as *process*. Without a scenario this does nothing.
+    """
     if (rules := os.environ.get(FAULTS_VARIABLE)) is None:
         yield
         return

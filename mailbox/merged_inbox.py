@@ -1,4 +1,4 @@
-"""All inboxes of one agent as one inbox."""
+"""One inbox that combines all inboxes of an agent."""
 
 from collections.abc import Collection, Sequence
 
@@ -16,7 +16,7 @@ REMEMBERED = 50_000
 
 @attrs.define(eq=False)
 class MergedInbox:
-    """All inboxes of one agent as one, which keeps the contract of an inbox."""
+    """An `Inbox` that combines all inboxes of one agent: that of its own process and those of other transports."""
 
     name: str
     local: Inbox
@@ -28,7 +28,11 @@ class MergedInbox:
     _refused: list[MessageId] = attrs.field(factory=list, init=False)
 
     def take_nowait(self, limit: int | None = None) -> list[Delivery]:
-        """As `Inbox.take_nowait`. A message that needs authority but came through a file becomes a dead letter."""
+        """Take messages from all inboxes, first from `local`, as `Inbox.take_nowait` does from one.
+
+        Kinds in `AUTHORITY` stop the recipient or grant it something, and must come through `local`. Otherwise the
+        message becomes a dead letter.
+        """
         taken: list[Delivery] = []
         for inbox in (self.local, *self.others):
             left = None if limit is None else limit - len(taken)
@@ -44,7 +48,7 @@ class MergedInbox:
         return taken
 
     async def wait(self) -> None:
-        """As `Inbox.wait`, for all inboxes."""
+        """Return when any of the inboxes may have a message. May return too early, but never misses a message."""
         async with trio.open_nursery() as nursery:
 
             async def wait_for(inbox: Inbox) -> None:
@@ -55,7 +59,10 @@ class MergedInbox:
                 nursery.start_soon(wait_for, inbox)
 
     async def acknowledge(self, ids: Collection[MessageId]) -> None:
-        """As `Inbox.acknowledge`."""
+        """Acknowledge each message of *ids* in the inbox that returned it, as `Inbox.acknowledge`.
+
+        Raises `ValueError` for an id that was not taken from this inbox.
+        """
         if unknown := next((id_ for id_ in ids if id_ not in self._taken), None):
             raise ValueError(f"cannot acknowledge message {unknown}: not read from the mailbox of {self.name!r}")
         for inbox in (self.local, *self.others):

@@ -1,4 +1,4 @@
-"""Bodies of structured messages: one frozen type for each message kind."""
+"""Bodies of structured messages (requests, responses and notices): one frozen type for each message kind."""
 
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, Self, get_args
@@ -12,7 +12,10 @@ GRACE = 30.0
 
 
 class MessageBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of all bodies. An unknown field is an error, because a partly understood request must not take effect."""
+    """Base of the bodies of structured messages, which are JSON objects.
+
+    An unknown field is an error, because a request that is only partly understood must not take effect.
+    """
 
     kind: ClassVar[MessageKind]
 
@@ -39,7 +42,7 @@ class ShutdownRequest(MessageBody, frozen=True):
 
 
 class ShutdownResponse(MessageBody, frozen=True):
-    """Notice that the agent has ended, or ends before it starts other work."""
+    """Reply to a shutdown request: the sender has ended, or ends before it starts other work."""
 
     kind: ClassVar[MessageKind] = "shutdown_response"
     accepted: bool
@@ -60,7 +63,7 @@ class PlanApprovalRequest(MessageBody, frozen=True):
 
 
 class PlanApprovalResponse(MessageBody, frozen=True):
-    """Approval of a plan, or feedback for another plan."""
+    """Reply to a plan approval request: approval of the plan, or feedback for another plan."""
 
     kind: ClassVar[MessageKind] = "plan_approval_response"
     approve: bool
@@ -81,7 +84,7 @@ class PermissionRequest(MessageBody, frozen=True):
 
 
 class PermissionResponse(MessageBody, frozen=True):
-    """Approval or refusal of one tool call."""
+    """Reply to a permission request: approval or refusal of one tool call."""
 
     kind: ClassVar[MessageKind] = "permission_response"
     approve: bool
@@ -89,7 +92,7 @@ class PermissionResponse(MessageBody, frozen=True):
 
 
 class TaskAssignment(MessageBody, frozen=True):
-    """Assignment of a task of the list to the recipient."""
+    """Notice that a task of the session's shared task list is assigned to the recipient."""
 
     kind: ClassVar[MessageKind] = "task_assignment"
     task_id: Annotated[int, msgspec.Meta(ge=1)]
@@ -97,7 +100,10 @@ class TaskAssignment(MessageBody, frozen=True):
 
 
 class TaskNotification(MessageBody, frozen=True):
-    """Result of the task that a subagent was started for. It is stored before the process of the subagent ends."""
+    """Result of the task of a subagent, for the agent that started the subagent.
+
+    The message is stored before the process of the subagent ends.
+    """
 
     kind: ClassVar[MessageKind] = "task_notification"
     status: Literal["completed", "failed", "killed", "blocked"]
@@ -115,7 +121,7 @@ class TaskNotification(MessageBody, frozen=True):
 
 
 class Idle(MessageBody, frozen=True):
-    """Notice that the sender is idle."""
+    """Notice that the sending agent is idle."""
 
     kind: ClassVar[MessageKind] = "idle"
     outcome: str | None = None

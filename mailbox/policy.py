@@ -1,4 +1,4 @@
-"""Rules for which sender may send which kind of message to which recipient."""
+"""Rules about kinds of messages: who may send each kind, by which route, and whether it wakes the recipient."""
 
 from collections.abc import Mapping
 
@@ -30,5 +30,8 @@ ANSWERS: frozenset[MessageKind] = frozenset({"shutdown_response", "plan_approval
 
 
 def has_authority(envelope: Envelope) -> bool:
-    """True if the sender of *envelope* may send its kind. Checked again before the recipient acts on the message."""
+    """True if the sender of *envelope* may send a message of this kind; plain text is always allowed.
+
+    The recipient checks this again before it acts on the message.
+    """
     return envelope.kind == "message" or envelope.sender.kind in SENDERS[envelope.kind]

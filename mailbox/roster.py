@@ -1,4 +1,4 @@
-"""Rosters: members of a session, with unique names and incarnations that only increase."""
+"""Rosters: the members of a session by name. Each start of a member is an incarnation with a higher number."""
 
 import os
 import weakref
@@ -26,7 +26,10 @@ class RosterFailed(PathError):
 
 
 def find_member(roster: Roster, name: str) -> Member:
-    """Return the member with exactly this *name*. Raises `NameInvalid`, and `UnknownRecipient` with similar names."""
+    """Return the member of *roster* with exactly this *name*.
+
+    Raises `NameInvalid`, and `UnknownRecipient` with similar names if there is no such member.
+    """
     members = roster.members()
     if (member := members.get(name)) is not None:
         return member
@@ -36,7 +39,7 @@ def find_member(roster: Roster, name: str) -> Member:
 
 @attrs.frozen(kw_only=True)
 class RosterState:
-    """Content of a roster at one moment."""
+    """Content of a roster at one moment: the members, and the number of starts of each name so far."""
 
     members: Mapping[str, Member] = attrs.field(factory=dict)
     starts: Mapping[str, int] = attrs.field(factory=dict)
@@ -44,9 +47,10 @@ class RosterState:
     v: int = VERSION
 
     def join(self, name: str, engagement: MemberOrigin | None = None) -> "RosterState":
-        """Return the roster with the next incarnation of *name*; the *engagement* defaults to the previous one.
+        """Return the roster after another start of *name*: a running member with the next incarnation number.
 
-        Raises `NameInvalid`, also if the name of another member differs only in case.
+        *engagement* is agent type, parent and task of the member; None keeps those on the roster. Raises `NameInvalid`,
+        also for the name of the user, and if the name of another member differs only in case.
         """
         folded = check_name(name).casefold()
         if folded == USER:
@@ -62,17 +66,20 @@ class RosterState:
         return attrs.evolve(self, members={**self.members, name: member}, starts=starts)
 
     def set_state(self, name: str, state: MemberState) -> "RosterState":
-        """Return the roster with *name* in *state*. Raises `NameInvalid` and `UnknownRecipient`."""
+        """Return the roster with member *name* in *state*. Raises `NameInvalid` and `UnknownRecipient`."""
         member = attrs.evolve(find_member(LocalRoster(self), name), state=state)
         return attrs.evolve(self, members={**self.members, name: member})
 
     def leave(self, name: str) -> "RosterState":
-        """Return the roster without *name*, but with its count. Raises `NameInvalid` and `UnknownRecipient`."""
+        """Return the roster without member *name*. Raises `NameInvalid` and `UnknownRecipient`.
+
+        The number of starts of *name* is kept, so that no incarnation number is used twice.
+        """
         gone = find_member(LocalRoster(self), name)
         return attrs.evolve(self, members={other: m for other, m in self.members.items() if m is not gone})
 
     def to_bytes(self) -> bytes:
-        """Encode the roster as one JSON object on a line."""
+        """Encode the roster as one JSON object and a newline."""
         return msgspec.json.encode(self) + b"\n"
 
     @classmethod
@@ -101,7 +108,7 @@ _decoder = msgspec.json.Decoder(RosterState)
 
 @attrs.define(eq=False)
 class LocalRoster:
-    """Roster of agents that are tasks of one process."""
+    """Roster of agents that are tasks of one process, kept in memory."""
 
     _state: RosterState = attrs.field(factory=RosterState)
 
@@ -110,16 +117,19 @@ class LocalRoster:
         return self._state.members
 
     def join(self, name: str, engagement: MemberOrigin | None = None) -> Member:
-        """Add the next incarnation of *name*. Raises `NameInvalid`, also if another name differs only in case."""
+        """Add *name* with its next incarnation number, as `RosterState.join`, and return the member.
+
+        Raises `NameInvalid`, also if the name of another member differs only in case.
+        """
         self._state = self._state.join(name, engagement)
         return self._state.members[name]
 
     def set_state(self, name: str, state: MemberState) -> None:
-        """Set the state of *name*. Raises `NameInvalid` and `UnknownRecipient`."""
+        """Set the state of member *name*. Raises `NameInvalid` and `UnknownRecipient`."""
         self._state = self._state.set_state(name, state)
 
     def leave(self, name: str) -> None:
-        """Remove *name*. Raises `NameInvalid` and `UnknownRecipient`."""
+        """Remove member *name*. Raises `NameInvalid` and `UnknownRecipient`."""
         self._state = self._state.leave(name)
 
 
@@ -137,26 +147,29 @@ class FileRoster:
     _was_there: bool = attrs.field(default=False, init=False)
 
     def members(self) -> Mapping[str, Member]:
-        """Return all members by name; while the file is unchanged, from memory at the cost of one `fstat`."""
+        """Return all members by name. The file is read only if it has changed since the last call."""
         if self._snapshot is None or not self._snapshot.is_current():
             self._snapshot = self._read()
         return self._snapshot.state.members if self._snapshot is not None else {}
 
     async def join(self, name: str, engagement: MemberOrigin | None = None) -> Member:
-        """Add the next incarnation of *name*. Raises `NameInvalid`, also if another name differs only in case."""
+        """Add *name* with its next incarnation number, as `RosterState.join`, and return the member.
+
+        Raises `NameInvalid`, also if the name of another member differs only in case.
+        """
         state = await trio.to_thread.run_sync(self._change_sync, lambda roster: roster.join(name, engagement))
         return state.members[name]
 
     async def set_state(self, name: str, state: MemberState) -> None:
-        """Set the state of *name*. Raises `NameInvalid` and `UnknownRecipient`."""
+        """Set the state of member *name*. Raises `NameInvalid` and `UnknownRecipient`."""
         await trio.to_thread.run_sync(self._change_sync, lambda roster: roster.set_state(name, state))
 
     def mark_ended_sync(self, names: Iterable[str]) -> None:
-        """Mark all these members as ended in one change. Blocks; raises `UnknownRecipient`."""
+        """Mark all members in *names* as ended, in one change. Blocks. Raises `NameInvalid` and `UnknownRecipient`."""
         self._change_sync(lambda roster: reduce(lambda changed, name: changed.set_state(name, "ended"), names, roster))
 
     async def leave(self, name: str) -> None:
-        """Remove *name*. Raises `NameInvalid` and `UnknownRecipient`."""
+        """Remove member *name*. Raises `NameInvalid` and `UnknownRecipient`."""
         await trio.to_thread.run_sync(self._change_sync, lambda roster: roster.leave(name))
 
     def _change_sync(self, change: Callable[[RosterState], RosterState]) -> RosterState:
@@ -190,7 +203,10 @@ class FileRoster:
 
 @attrs.define(eq=False)
 class _RosterSnapshot:
-    """Content of the roster file. The file is kept open, so that no new file can reuse its inode."""
+    """Content of the roster file when it was read.
+
+    The file is kept open, so that no new file can reuse its inode number.
+    """
 
     state: RosterState
     _descriptor: int
@@ -199,7 +215,7 @@ class _RosterSnapshot:
 
     @classmethod
     def of(cls, path: Path) -> "_RosterSnapshot":
-        """Read *path*. Raises `OSError` and `ValueError`."""
+        """Read the roster file *path*. Raises `OSError`, and `ValueError` if the content is not valid."""
         with path.open("rb", buffering=0) as file:
             written = os.fstat(file.fileno()).st_mtime_ns
             snapshot = cls(RosterState.from_bytes(file.read()), os.dup(file.fileno()), written)
@@ -207,6 +223,6 @@ class _RosterSnapshot:
         return snapshot
 
     def is_current(self) -> bool:
-        """True if the file was neither replaced nor written since it was read."""
+        """True if the roster file was neither replaced nor written since it was read."""
         status = os.fstat(self._descriptor)
         return status.st_nlink > 0 and status.st_mtime_ns == self._written

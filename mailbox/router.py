@@ -1,4 +1,4 @@
-"""Routing of messages: inside the process, through files, over a bridge, or to the root."""
+"""Routing of messages: inside the process, through files, to another session, or to the root."""
 
 from collections.abc import Set as AbstractSet
 from typing import Protocol
@@ -18,15 +18,21 @@ TIME_TO_LIVE = 7 * 24 * 3600.0
 
 
 class BridgePort(Protocol):
-    """Port to other sessions."""
+    """Interface through which the router sends messages to other sessions."""
 
     async def send(self, envelope: Envelope, address: Socket | OtherSession) -> Receipt:
-        """Store *envelope* for the lead of that session, or here until it can be handed over. Raises `SendRefused`."""
+        """Hand *envelope* to the session at *address*, for its lead. Raises `SendRefused`.
+
+        If that session does not listen, store the message in the outbox of this session.
+        """
         ...
 
 
 class AuthorityPort(Protocol):
-    """Port for messages that carry authority: to the root, over the socket of one agent."""
+    """Interface through which the router sends messages to the root, over the socket of one agent.
+
+    These are the messages that stop the recipient or grant it something, which must not travel through files.
+    """
 
     async def send(self, envelope: Envelope) -> Receipt:
         """Return when the root has acted on *envelope*. Raises `SendRefused` with the reason if the root rejects it.
@@ -38,7 +44,7 @@ class AuthorityPort(Protocol):
 
 @attrs.frozen(kw_only=True)
 class OutgoingMessage:
-    """A message before it is addressed and signed."""
+    """A message to send, before the router adds the sender, the sequence number and the signature."""
 
     to: str
     """Address, in the syntax of `parse_address`."""
@@ -54,7 +60,7 @@ class OutgoingMessage:
 
 @attrs.frozen(kw_only=True)
 class SendResult:
-    """Result of sending a message to one recipient: a receipt or a refusal."""
+    """Result of sending a message to one recipient: either a receipt or a refusal."""
 
     recipient: str
     receipt: Receipt | None = None
@@ -63,9 +69,10 @@ class SendResult:
 
 @attrs.define(eq=False)
 class Router:
-    """Sends messages for the agents of one process.
+    """Sends messages for the agents of one process, each message by the transport that reaches its recipient.
 
-    A recipient gets the messages of one sender in the order of sending; concurrent sends have no order.
+    A recipient gets the messages of one sender in the order of sending. Messages that are sent at the same time have no
+    order.
     """
 
     roster: Roster
@@ -85,14 +92,14 @@ class Router:
 
     @property
     def has_sent(self) -> bool:
-        """True if any message was addressed to a member of this session."""
+        """True if any message has passed the checks of this router, even if the transport then rejected it."""
         return bool(self._sequences)
 
     async def send(self, sender: Sender, draft: OutgoingMessage) -> list[SendResult]:
-        """Send *draft* to each of its recipients, in one envelope each.
+        """Send *draft* to each of its recipients, in one envelope each, and return a result for each recipient.
 
-        Of a broadcast, refusals are in the results, and the other recipients still get the message. For a single
-        recipient the refusal is raised. Raises `SendRefused`, and `MailboxFailed` if storing failed.
+        If a broadcast is rejected for one recipient, its result has the refusal, and the other recipients still get the
+        message. For a single recipient `SendRefused` is raised. Raises `MailboxFailed` if storing failed.
         """
         address = parse_address(draft.to)
         if isinstance(address, Everyone):
@@ -124,7 +131,10 @@ class Router:
         return await self._select_transport(sender, name, draft.kind).send(envelope)
 
     def _check_allowed(self, sender: Sender, name: str, draft: OutgoingMessage, address: Address) -> None:
-        """Raise `NotAllowed` unless *sender* may send *draft* to *name* at this *address*."""
+        """Raise `NotAllowed` unless *sender* may send *draft* to *name*, and the body of *draft* is valid for its kind.
+
+        *address* is the address that the sender used.
+        """
 
         def refusal(reason: str) -> NotAllowed:
             return NotAllowed(sender.name, name, draft.kind, reason)

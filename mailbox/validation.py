@@ -16,7 +16,7 @@ MessageDigest = NewType("MessageDigest", str)
 
 @attrs.frozen(kw_only=True)
 class MessageValidator:
-    """Decides which messages one incarnation of a name may receive."""
+    """Decides which messages are delivered to one incarnation (numbered start) of the agent *name*."""
 
     name: str
     incarnation: int
@@ -27,7 +27,7 @@ class MessageValidator:
     """Digests of messages that are accepted without a MAC: they were stored before any agent could forge one."""
 
     def rejection_reason(self, envelope: Envelope) -> tuple[DeadReason, str] | None:
-        """Return the reason and a sentence why *envelope* must not be delivered; None if it may be."""
+        """Return why *envelope* must not be delivered, as a reason code and a sentence; None if it may be delivered."""
         recipient = envelope.recipient
         if recipient.name != self.name:
             return "refused", f"it is addressed to {recipient.name!r}, but lies in the mailbox of {self.name!r}"
@@ -42,7 +42,7 @@ class MessageValidator:
     def to_dead_letter(
         self, reason: DeadReason, detail: str, raw: bytes, envelope: Envelope | None = None
     ) -> DeadLetter:
-        """Build the dead letter of a message or of invalid bytes."""
+        """Build the dead letter of *envelope*, a message stored as *raw*, or of invalid bytes *raw* if it is None."""
         return DeadLetter(
             reason=reason, detail=detail, mailbox=self.name, at=self.clock.now(), envelope=envelope, raw=raw
         )
@@ -60,5 +60,5 @@ class MessageValidator:
 
 
 def message_digest(envelope: Envelope) -> MessageDigest:
-    """Return the digest of *envelope* including its MAC; no other message has the same."""
+    """Return a digest of all bytes of *envelope*, including the MAC. Different messages have different digests."""
     return MessageDigest(hashlib.blake2b(envelope.to_bytes(), digest_size=16).hexdigest())

@@ -7,7 +7,7 @@ StoreError
 ├── BaseChanged       a memory differs from the content that its writer saw; carries the current content
 ├── StoreBusy         another process held the lock of the store for too long
 ├── CannotUndo        a change is unknown, or later changes depend on it
-└── DreamRefused      no dream can start now: another dream is running, or the store is empty
+└── DreamRefused      no dream can start now, because another dream is running, or a stored dream was not found
 """
 
 import attrs
@@ -24,7 +24,7 @@ class NotesUnusable(StoreError, ReasonError):
 
 
 class SummaryUnusable(StoreError, ReasonError):
-    """A summary cannot replace a conversation."""
+    """A summary cannot replace a conversation, because it is empty, cut off, refused or too long."""
 
 
 @attrs.define(eq=False)
@@ -34,7 +34,7 @@ class MemoryRefused(StoreError):
     path: str
     """Path of the memory, as the writer gave it."""
     reason: str
-    """One line: the problem and the expected form."""
+    """One line about the problem and the expected form; `path` is its grammatical subject."""
 
     def __str__(self) -> str:
         return f"{self.path} {self.reason}"
@@ -42,7 +42,7 @@ class MemoryRefused(StoreError):
 
 @attrs.define(eq=False)
 class BaseChanged(StoreError):
-    """A memory differs from the content that its writer saw. Nothing has changed."""
+    """A write was refused, because the memory has changed since the writer read it. The write changed nothing."""
 
     path: str
     current: bytes | None
@@ -55,18 +55,18 @@ class BaseChanged(StoreError):
 
 @attrs.define(eq=False)
 class StoreBusy(StoreError):
-    """Another process held the lock of a store until the timeout."""
+    """Another process held the lock of a memory store until the timeout, so nothing was written."""
 
     directory: str
     seconds: float
 
     def __str__(self) -> str:
-        return f"{self.directory} is being written by another process, for more than {self.seconds:g} seconds"
+        return f"{self.directory} has been locked by another process for more than {self.seconds:g} seconds; try again"
 
 
 @attrs.define(eq=False)
 class CannotUndo(StoreError):
-    """A change of a memory cannot be undone. Nothing has changed."""
+    """A change of a memory cannot be undone. The attempt changed no file."""
 
     change: str
     reason: str
@@ -76,4 +76,4 @@ class CannotUndo(StoreError):
 
 
 class DreamRefused(StoreError, ReasonError):
-    """No dream can start now."""
+    """A dream (a background run that consolidates memories) cannot start now, or a stored dream was not found."""

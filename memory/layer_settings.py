@@ -1,7 +1,8 @@
-"""Settings of the context layers and of recall.
+"""Settings of the context layers, which keep the context of an agent small, and of recall, which shows memories.
 
-Each section is declared once, here, and passed unchanged to the code that uses it. `coterie.agents.settings` composes
-the sections into the settings of a session. This module does not import trio, because clients load it.
+Each class is one section of the settings file and is passed unchanged to the code that uses it.
+`coterie.agents.settings` composes the sections into the settings of a session. This module does not import trio,
+because clients load it.
 """
 
 from pathlib import Path
@@ -10,9 +11,9 @@ from typing import Literal
 import attrs
 
 DeletionPolicy = Literal["ask", "apply"]
-"""Treatment of the deletions that a dream proposes: "ask" waits for approval, "apply" applies them."""
+"""Treatment of deletions that a dream (a model's revision of the memories) proposes: "ask" the user or "apply" them."""
 RecallMethod = Literal["model", "local"]
-"""Selector of memories: a model, or the local ranker."""
+"""Method to select the memories that are shown: a request to a model, or the local ranker, which compares words."""
 
 
 @attrs.frozen(kw_only=True)
@@ -21,15 +22,15 @@ class ResultSettings:
 
     enabled: bool = True
     cap: int = 50_000
-    """Longest result of a tool that has no limit of its own below."""
+    """Longest result that is not stored in a file, for tools without a field of their own below."""
     bash: int = 30_000
     grep: int = 20_000
     mcp: int = 100_000
-    """Longest result of a tool of an MCP server."""
+    """Longest result that is not stored in a file, for tools of MCP servers."""
     total: int = 200_000
-    """Largest size of all tool results of one message together."""
+    """Maximum size of all tool results in one message together; above it, the largest results are stored in files."""
     preview: int = 2_000
-    """Bytes of a stored result that stay in the conversation."""
+    """Number of bytes from the beginning of a stored result that stay in the conversation."""
 
 
 @attrs.frozen(kw_only=True)
@@ -38,14 +39,14 @@ class ClearingSettings:
 
     by_time: bool = True
     by_cache: bool = True
-    """Has an effect only where the provider accepts edits of its cache."""
+    """True to delete old results from the prompt cache; has an effect only if the provider supports cache edits."""
     by_api: bool = True
     keep: int = attrs.field(default=5, validator=attrs.validators.ge(1))
     """Number of newest results that are never cleared."""
     trigger: int = 10
-    """Number of clearable results above which the cache is edited."""
+    """Number of old results that may accumulate before they are deleted from the prompt cache."""
     expected_turns: int = 50
-    """Number of further turns over which clearing must pay for rewriting the cache."""
+    """Number of further turns in which clearing must save at least the cost of writing the prompt cache again."""
 
 
 @attrs.frozen(kw_only=True)
@@ -56,14 +57,14 @@ class NotesSettings:
     first: int = 10_000
     """Context size at which the notes are first updated."""
     step: int = 5_000
-    """Least growth of the context between two updates of the notes."""
+    """Minimum growth of the context between two updates of the notes."""
     calls: int = 3
-    """Least number of tool calls between two updates; not required if the last turn made no call."""
+    """Minimum number of tool calls between two updates of the notes; not required if the last turn made no call."""
     share: float = 0.08
-    """Largest cost of all updates, as a share of the cost of the turns."""
+    """Maximum cost of all updates of the notes, as a fraction of the cost of the agent's turns."""
     section: int = 2_000
     total: int = 12_000
-    """Largest size of all sections of the notes together."""
+    """Maximum size of all sections of the notes together."""
     template: Path | None = None
     prompt: Path | None = None
 
@@ -76,20 +77,20 @@ class CompactionSettings:
     by_notes: bool = True
     by_model: bool = True
     keep_least: int = 10_000
-    """Least size of the end of the conversation that stays unchanged."""
+    """Minimum size of the last part of the conversation, which a compaction leaves unchanged."""
     keep_texts: int = 5
-    """Least number of messages with text in that end."""
+    """Minimum number of messages with text in the last part, which a compaction leaves unchanged."""
     keep_most: int = 40_000
-    """Largest size of that end; the last round always stays, even if it is larger."""
+    """Maximum size of the unchanged last part. The last reply and its tool results stay even if they are larger."""
     files: int = 5
     """Number of most recently read files whose content is restored after a compaction."""
     file: int = 5_000
     files_total: int = 50_000
     skill: int = 5_000
-    """Largest size of each skill that is restored after a compaction, the last loaded skill first."""
+    """Maximum size of each skill that is restored after a compaction; the skill that was loaded last comes first."""
     skills_total: int = 25_000
     failures: int = 3
-    """Number of summaries that may fail in a row before the model is no longer asked."""
+    """Number of summaries that may fail in a row; after that, the model is not asked for summaries in this session."""
 
     def within(self, tokens: int) -> "CompactionSettings":
         """Return the settings for a context of *tokens*, with smaller limits if the context is small."""
@@ -107,33 +108,33 @@ class CompactionSettings:
 
 @attrs.frozen(kw_only=True)
 class ExtractionSettings:
-    """`[layers.extraction]`, layer 5: how often memories are extracted, and the limits of one extraction."""
+    """`[layers.extraction]`, layer 5: how often a helper (a short model call) saves memories, and its limits."""
 
     enabled: bool | None = None
     every: int = 1
-    """Number of runs of the turn loop between two extractions."""
+    """Number of runs of the agent (from a message until it has no more work) after which memories are extracted."""
     turns: int = 5
-    """Largest number of replies of the extraction helper."""
+    """Maximum number of replies of the model in one extraction."""
     drain: float = 60.0
-    """Seconds that an ending agent waits for a running extraction."""
+    """Maximum seconds that an ending agent waits for a running extraction."""
 
 
 @attrs.frozen(kw_only=True)
 class DreamingSettings:
-    """`[layers.dreaming]`, layer 6: when a dream is due, and its limits."""
+    """`[layers.dreaming]`, layer 6: when a dream (a model's revision of the memories) is due, and its limits."""
 
     enabled: bool | None = None
     hours: float = 24.0
-    """Least time between two dreams."""
+    """Minimum hours between two dreams."""
     scan_minutes: float = 10.0
-    """Least time between two scans of the sessions for new activity."""
+    """Minimum minutes between two scans of the sessions for new activity."""
     sessions: int = 5
-    """Least number of sessions touched since the last dream."""
+    """Minimum number of sessions with activity since the last dream; with fewer, no dream is due."""
     turns: int = 30
-    """Largest number of replies of the dreaming helper."""
+    """Maximum number of replies of the model in one dream."""
     deletions: DeletionPolicy = "ask"
     drain: float = 60.0
-    """Seconds that an ending session waits for a running dream."""
+    """Maximum seconds that an ending session waits for a running dream."""
 
 
 @attrs.frozen(kw_only=True)
@@ -141,12 +142,12 @@ class WindowSettings:
     """`[layers.window]`: the size of the context window."""
 
     compact_window: int | None = None
-    """Context window from which the thresholds are computed, if the window of the model is larger."""
+    """Size of the context window in tokens for all thresholds; has an effect only if the model's window is larger."""
 
 
 @attrs.frozen(kw_only=True)
 class LayersSettings:
-    """`[layers]`: the sections of all layers."""
+    """`[layers]`: the settings of all layers, one section for each."""
 
     results: ResultSettings = ResultSettings()
     clearing: ClearingSettings = ClearingSettings()
@@ -163,17 +164,17 @@ class RecallSettings:
 
     enabled: bool = True
     by: RecallMethod | None = None
-    """Selector; None means a model, or the local ranker if the embedded server is used."""
+    """Method to select memories; None for a model, or for the local ranker if the model is scripted."""
     model: str = "sonnet"
-    """Id or alias of the model that selects."""
+    """Id or alias of the model that selects memories."""
     most: int = 5
-    """Largest number of memories for one message."""
+    """Maximum number of memories shown for one message."""
     scan: int = 200
-    """Largest number of files that the model selects from; the local ranker reduces a longer list to it."""
+    """Maximum number of memories from which the model selects; of more memories, the local ranker preselects these."""
     file_lines: int = 200
     file_bytes: int = 4_096
-    """Largest size of one memory; a longer memory is cut."""
+    """Maximum number of bytes shown of one memory; a longer memory is cut."""
     session_bytes: int = 61_440
-    """Largest size of all memories shown to one agent."""
+    """Maximum number of bytes of all memories that are shown to one agent."""
     stale_days: int = 2
-    """Age in days from which a memory is shown with a warning."""
+    """Age in days from which a memory is shown with the warning that it may be outdated."""

@@ -7,7 +7,10 @@ _FENCE = re.compile(r"[\s>]*(?:(?:[-*+]|\d+[.)])\s+)?(?P<mark>`{3,}|~{3,})(?P<re
 
 
 def fence_after(line: str, fence: str | None) -> str | None:
-    """Return the fence that closes the code block open after *line*; *fence* is that of the block open before it."""
+    """Return the fence, such as three backticks, of the code block that is open after *line*; None outside of code.
+
+    *fence* is the result for the previous line.
+    """
     mark = _FENCE.match(line)
     if mark is None:
         return fence
@@ -18,7 +21,7 @@ def fence_after(line: str, fence: str | None) -> str | None:
 
 
 def lines_with_code(lines: Iterable[str]) -> Iterator[tuple[str, bool]]:
-    """Yield each line, with True if it belongs to a fenced code block or is one of its fences."""
+    """Yield each line, with True if the line is part of a fenced code block or is one of the two fences."""
     fence: str | None = None
     for line in lines:
         before, fence = fence, fence_after(line, fence)

@@ -46,14 +46,15 @@ def complete_scenario(_ctx: click.Context, _param: click.Parameter, incomplete: 
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="Output file, - for standard output.  [default: SESSION.yaml]",
+    help="File to write, or - for standard output.  [default: SESSION.yaml in the current directory]",
 )
-@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+@click.option("--force", is_flag=True, help="Overwrite the output file if it exists.")
 def record(*, session: str, output: Path | None, force: bool) -> None:
-    """Record SESSION, which must have ended, as a scenario: its task, the replies of its models, and its result.
+    """Record SESSION as a scenario file.
 
-    SESSION may be the beginning of a session id. The top of the file lists what could not be recorded; see
-    docs/testing.md.
+    The scenario repeats the session as a test, without calling a model. The file contains the task, the replies of the
+    model, and the results that a repetition must have. SESSION must have ended; it is a session id from `coterie list`,
+    or the first characters of it. The first lines of the file name what could not be recorded; see docs/testing.md.
     """
     try:
         found = SessionDirectory.find(session)
@@ -100,7 +101,10 @@ def _print_trial(trial: FuzzTrial) -> None:
 
 @click.group()
 def scenario() -> None:
-    """Run scenarios: tests of a team in which only the model is scripted; processes, files and sockets are real."""
+    """Run scenarios: tests of agents, each a YAML file with a task, the replies of the model, and the expected results.
+
+    Only the model is replaced; processes, files and sockets are real.
+    """
 
 
 scenario.add_command(record)
@@ -108,18 +112,35 @@ scenario.add_command(record)
 
 @scenario.command()
 @click.argument("names", nargs=-1, metavar="[NAME|FILE]...", shell_complete=complete_scenario)
-@click.option("--all", "is_all", is_flag=True, help="Run all shipped scenarios.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the API server's random choices.")
-@click.option("--faults", metavar="FILE", type=click.Path(path_type=Path), help="Add the faults in FILE.")
+@click.option("--all", "is_all", is_flag=True, help="Run all scenarios that `coterie scenario list` lists.")
 @click.option(
-    "--repeat", type=click.IntRange(1), default=1, help="Run each scenario this often; all runs must be equal."
+    "--seed", type=int, default=0, show_default=True, help="Seed of the random choices of the embedded API server."
 )
-@click.option("--keep", "is_kept", is_flag=True, help="Keep the files of the last run and print where they are.")
+@click.option(
+    "--faults",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Also inject the faults of the YAML file FILE; see docs/scenarios.md.",
+)
+@click.option(
+    "--repeat",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Run each scenario this often, and fail if two runs have different logs.",
+)
+@click.option(
+    "--keep", "is_kept", is_flag=True, help="Keep the files of each scenario's last run, and print their directory."
+)
 @click.option("--json", "is_json", is_flag=True, help="Print JSON; see docs/scenarios.md.")
 def run(
     *, names: tuple[str, ...], is_all: bool, seed: int, faults: Path | None, repeat: int, is_kept: bool, is_json: bool
 ) -> None:
-    """Run shipped scenarios by NAME, or a scenario FILE. Exits 1 if one of them fails."""
+    """Run scenarios, and print which of them passed.
+
+    Give the NAME of a scenario from `coterie scenario list`, or the path of a scenario FILE (YAML). A scenario is a
+    test of agents in which only the model is replaced: its replies are in the file. Exits 1 if a scenario fails.
+    """
     with _usage_errors():
         paths = [*(shipped_files() if is_all else ()), *map(find_scenario, names)]
         if not paths:
@@ -145,7 +166,10 @@ def run(
 @scenario.command(name="list")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON; see docs/scenarios.md.")
 def list_scenarios(*, is_json: bool) -> None:
-    """List the scenarios that ship with Coterie."""
+    """List the built-in scenarios with their descriptions.
+
+    A scenario is a test of agents in which the replies of the model come from a file.
+    """
     with _usage_errors():
         shipped = load_shipped()
     with open_output():
@@ -161,7 +185,11 @@ def list_scenarios(*, is_json: bool) -> None:
 @scenario.command()
 @click.argument("name", metavar="NAME|FILE", shell_complete=complete_scenario)
 def show(*, name: str) -> None:
-    """Check a scenario and print its file."""
+    """Check a scenario and print its file.
+
+    Prints the YAML file if it is valid; otherwise prints its errors with line numbers and exits with 2. Give the NAME
+    of a scenario from `coterie scenario list`, or the path of a scenario FILE.
+    """
     with _usage_errors():
         path = find_scenario(name)
         load_scenario(path)
@@ -171,24 +199,22 @@ def show(*, name: str) -> None:
 
 @scenario.command()
 @click.argument("name", metavar="NAME|FILE", shell_complete=complete_scenario)
-@click.option(
-    "--plans", type=click.IntRange(1), default=10, show_default=True, help="Number of fault plans, and so of runs."
-)
+@click.option("--plans", type=click.IntRange(1), default=10, show_default=True, help="Number of runs.")
 @click.option(
     "--seed",
     type=int,
     default=0,
     show_default=True,
-    help="Seed of the first fault plan; the next plan has this seed + 1.",
+    help="Seed of the faults of the first run; each next run has a seed that is greater by 1.",
 )
-@click.option("--keep", "is_kept", is_flag=True, help="Keep the files of each run and print where they are.")
+@click.option("--keep", "is_kept", is_flag=True, help="Keep the files of each run, and print their directory.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON; see docs/scenarios.md.")
 def fuzz(*, name: str, plans: int, seed: int, is_kept: bool, is_json: bool) -> None:
-    """Run a scenario several times under random faults.
+    """Run a scenario several times with random faults.
 
-    Each run uses another fault plan: a random set of faults, such as a failed model call or a killed process. A run
-    must finish the task or report why it did not, and no message may be lost or delivered twice. Exits 1 if a run
-    fails.
+    Give the NAME of a scenario from `coterie scenario list`, or the path of a scenario FILE. Each run has other faults,
+    such as a failed model call or a killed process. A run passes if the agents finish the task or report why they could
+    not, and if no message is lost or delivered twice. Prints the faults of each run. Exits 1 if a run fails.
     """
     with _usage_errors():
         chosen = load_scenario(find_scenario(name))

@@ -1,4 +1,4 @@
-"""Agent definition: an agent type, as a file defines it."""
+"""Agent definition: the properties of one agent type, such as `reviewer`, as parsed from its Markdown file."""
 
 from pathlib import Path
 from typing import Literal
@@ -12,47 +12,47 @@ from coterie.agents.permissions.types import Mode
 from coterie.agents.root_link.spawn_request import Isolation, MemoryScope, Process
 
 Scope = Literal["built-in", "user", "claude", "project"]
-"""Origin of a definition, from the weakest to the strongest."""
+"""Place of a definition, weakest first: a definition replaces others of the same name from weaker places."""
 
 
 @attrs.frozen(kw_only=True)
 class AgentDefinition:
-    """An agent type: its purpose, its tools and its prompt."""
+    """Definition of one agent type: purpose, prompt, tools, model and limits of the agents of this type."""
 
     name: str
-    """One line of arbitrary text; must be escaped before use in a path."""
+    """Name of the agent type: one line of any printable text. Escape it before use in a file path."""
     description: str
-    """Purpose of the agent type, as a text for the model that delegates."""
+    """Purpose of the agent type, for the model that chooses an agent type when it delegates a task."""
     prompt: str
     tools: tuple[str, ...] | None = None
-    """Tools that the agent may call, as rules: `Read`, `Bash(git:*)`; None for all tools."""
+    """The only tools that the agent may call, as rules: `Read`, `Bash(git:*)`; None for all tools."""
     disallowed_tools: tuple[str, ...] = ()
-    """Tools that the agent may not call, even if *tools* contains them."""
+    """Tools that the agent may not call, even if *tools* contains them; also as rules."""
     model: str | None = None
-    """Model id or alias; None for the model of the parent."""
+    """Model id or alias; None for the model of the parent (the agent that starts this one)."""
     effort: Effort | None = None
-    """Effort of the model; None for that of the parent."""
+    """Reasoning effort of the model; None for the effort of the parent."""
     permission_mode: Mode | None = None
     max_turns: int | None = None
     skills: tuple[str, ...] = ()
-    """Names of the skills that are loaded at the start."""
+    """Names of the skills whose texts the agent gets with its first message."""
     memory: MemoryScope | None = None
-    """Scope of the agent's memory; None for no memory."""
+    """Scope of the memory that agents of this type share: all projects of the user, or one; None for no memory."""
     background: bool = False
-    """True if the parent does not wait for the report."""
+    """True if the parent continues its work without waiting for the agent's report."""
     process: Process = "own"
     """"own" for a separate process, "shared" for a task in the process of the parent."""
     isolation: Isolation | None = None
-    """"worktree" for a separate git worktree; None for the directory of the parent."""
+    """"worktree" if the agent works in a separate git worktree; None for the directory of the parent."""
     hooks: tuple[Hook, ...] = ()
-    """Hooks for the events of agents of this type."""
+    """Commands of the user that run at events of agents of this type, such as before a tool call."""
     mcp_servers: tuple[str, ...] | None = None
-    """Only MCP servers that the agent may use; None for all shared servers."""
+    """Names of the only MCP servers that the agent may use; None for all servers open to every agent."""
     own_servers: tuple[ServerConfig, ...] = ()
-    """Servers that the definition file configures for agents of this type only."""
+    """MCP servers that the definition file configures for agents of this type only."""
     color: str | None = None
-    """Color on a terminal, as `#rrggbb`."""
+    """Color of the agent's name on a terminal, as `#rrggbb`; None if the definition sets no color."""
     initial_prompt: str | None = None
-    """Text before the user's first message, if the agent is the lead; without a message, the task."""
+    """Text put before the user's first message if this is the session's first agent; without a message, the task."""
     scope: Scope
     source: Path | None = None

@@ -1,4 +1,4 @@
-"""Definition files: finding and reading them, and the problems in them."""
+"""Search and reading of Markdown files with agent definitions or skills, and problems found in such files."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from typing import Literal
 import attrs
 
 Severity = Literal["error", "warning", "note"]
-""""error": the file defines no agent. "warning": an entry has no effect. "note": an entry was ignored."""
+""""error": the file cannot be used. "warning": an entry has no effect. "note": an entry was ignored or corrected."""
 MAX_BYTES = 1_000_000
 
 _CANDIDATE = re.compile(r"(?!readme\.md$)[^.].*\.md", re.IGNORECASE | re.DOTALL)
@@ -18,28 +18,28 @@ _CANDIDATE = re.compile(r"(?!readme\.md$)[^.].*\.md", re.IGNORECASE | re.DOTALL)
 
 @attrs.frozen(kw_only=True)
 class FileProblem:
-    """A problem in a file."""
+    """Problem in a definition or skill file, or in a directory with such files, to be shown to the user."""
 
     path: Path
     line: int = 1
     severity: Severity = "error"
     reason: str
-    """Problem and correction, in one line."""
+    """One line that names the problem and, if possible, the correction."""
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.severity}: {self.reason}"
 
 
 def replacement_problem(path: Path, replaced: str, *, is_same_scope: bool) -> FileProblem:
-    """Return the problem that *path* replaces another item: a warning within one directory, else a note."""
+    """Return the problem that *path* replaces an earlier item, *replaced*: a warning in the same place, else a note."""
     return FileProblem(path=path, severity="warning" if is_same_scope else "note", reason=f"replaces {replaced}")
 
 
 def find_files(top: Path) -> Iterator[Path | FileProblem]:
-    """Yield the `.md` files at and below *top*, in order, and a problem for each directory that cannot be searched.
+    """Yield all `.md` files below the directory *top*, sorted, and problems for directories that cannot be searched.
 
-    Yields nothing if *top* does not exist. Follows links, but enters no directory twice. Skips hidden files and
-    READMEs.
+    Yields nothing if *top* does not exist. Follows links; a link to a directory that was already searched is a problem.
+    Skips hidden files and READMEs.
     """
     unreadable: list[FileProblem] = []
 
@@ -63,7 +63,7 @@ def find_files(top: Path) -> Iterator[Path | FileProblem]:
 
 
 def read_text(path: Path) -> str | FileProblem:
-    """Read the text of *path*, or return a problem; never blocks on a pipe, and reads at most `MAX_BYTES`."""
+    """Return the text of *path*; a problem if it is no regular file, over `MAX_BYTES`, unreadable, or not UTF-8."""
     try:
         facts = path.stat()
         if not stat.S_ISREG(facts.st_mode):

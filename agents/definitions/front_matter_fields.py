@@ -1,4 +1,4 @@
-"""Fields of front matter, parsed one by one with their problems, and color names."""
+"""Parser of front matter (the YAML header of a Markdown file), which reports problems by line; also color names."""
 
 import difflib
 import re
@@ -13,7 +13,7 @@ from coterie.memory.front_matter.front_matter import FrontMatter, parse_front_ma
 from coterie.memory.front_matter.yaml_fields import Value, quote_text
 
 SIMILARITY = 0.75
-"""Minimum similarity of a misspelling to a known name.
+"""Minimum similarity, from 0 to 1, at which an unknown name is reported as a misspelling of a known name.
 
 It is high because files contain many keys and tools of other products.
 """
@@ -38,14 +38,14 @@ COLORS = {
     "gray": "#9ca3af",
     "white": "#f9fafb",
 }
-"""Color codes by common color names; readable on dark and on light terminals."""
+"""Color codes of the color names that a definition may use; readable on dark and on light terminals."""
 
 _HEX = re.compile(r"#[0-9a-fA-F]{6}")
 
 
 @attrs.define(eq=False, kw_only=True)
 class FrontMatterFields:
-    """Parses the fields of one file; subclasses define the known keys."""
+    """Parser of the front matter of one file, which collects the problems; subclasses define the known keys."""
 
     path: Path
     content: str
@@ -54,29 +54,30 @@ class FrontMatterFields:
     )
     problems: list[FileProblem] = attrs.field(factory=list, init=False)
     spelling: dict[str, str] = attrs.field(factory=dict, init=False)
-    """Known keys of the file, each with its spelling in the file."""
+    """Known keys that the file contains, each with its spelling there, such as `max-turns` for `maxTurns`."""
 
     keys: ClassVar[Sequence[str]] = ()
-    """Keys that are used."""
+    """Keys that have a meaning in this kind of file; defined by the subclass."""
     set_aside: ClassVar[Mapping[str, str]] = {}
-    """Keys that are known but not used, with the reason."""
+    """Keys that may occur but are ignored, each with the reason that the user gets in a note."""
 
     def sorted_problems(self) -> list[FileProblem]:
-        """Return the problems in the order of their lines."""
+        """Return the problems that were found so far, in the order of their lines."""
         return sorted(self.problems, key=lambda problem: problem.line)
 
     def add_problem(self, severity: Severity, line: int, reason: str) -> None:
-        """Add a problem in *line*."""
+        """Record a problem in the line *line* of the file."""
         self.problems.append(FileProblem(path=self.path, line=line, severity=severity, reason=reason))
 
     def add_error(self, key: str, severity: Severity, reason: str) -> None:
-        """Add a problem of *key*, with the line of the key."""
+        """Record a problem of any *severity* with the key *key*, in the line of the key."""
         self.add_problem(severity, self.line_of(key), reason)
 
     def has_front_matter(self) -> bool:
-        """True if the file has front matter. Reports its notes and unused keys, or else an error.
+        """True if the file has front matter. Must be called before values are read.
 
-        Matches the keys of the file with the known keys, including other spellings.
+        Also finds the known keys of the file, in any spelling. Records problems such as missing front matter or unknown
+        keys.
         """
         for note in self.front.notes:
             self.add_problem("note", note.line, note.reason)
@@ -98,7 +99,7 @@ class FrontMatterFields:
         return True
 
     def report_unknown(self, key: str, line: int) -> None:
-        """Report an unused *key*, with a suggestion if it may be misspelled."""
+        """Record a problem for *key*, which the file contains but which is not used; suggests a similar key."""
         if reason := next((why for known, why in self.set_aside.items() if squash(known) == squash(key)), None):
             self.add_problem("note", line, f"{quote_text(key)} is ignored: {reason}")
             return
@@ -106,16 +107,16 @@ class FrontMatterFields:
         self.add_problem("warning" if hint else "note", line, f"unknown key {quote_text(key)} is ignored{hint}")
 
     def line_of(self, key: str) -> int:
-        """Return the line of *key*, or else of the front matter."""
+        """Return the line number of *key* in the file; without the key, the first line of the front matter."""
         return self.front.lines.get(self.spelling.get(key, key), self.front.line or 1)
 
     def value(self, key: str) -> Value | None:
-        """Return the value of *key*; None if it is missing or empty."""
+        """Return the value of *key*, text without surrounding blanks; None if it is missing or empty."""
         value = self.front.fields.get(self.spelling.get(key, key))
         return value.strip() or None if isinstance(value, str) else value
 
     def text(self, key: str) -> str | None:
-        """Return the text of *key*; None if it is missing or not a text."""
+        """Return the value of *key* if it is text, else None; another value is a warning."""
         value = self.value(key)
         if value is None or isinstance(value, str):
             return value
@@ -124,7 +125,7 @@ class FrontMatterFields:
         return None
 
     def choice(self, key: str, choices: Sequence[Choice]) -> Choice | None:
-        """Return the choice that *key* names; None if it names none."""
+        """Return the value of *key* if it is one of *choices*, else None; another value is a warning."""
         word = self.text(key)
         chosen = next((choice for choice in choices if choice == word), None)
         if word is not None and chosen is None:
@@ -132,7 +133,7 @@ class FrontMatterFields:
         return chosen
 
     def count(self, key: str) -> int | None:
-        """Return the positive integer of *key*; None if there is none."""
+        """Return the value of *key* if it is a positive integer, else None; another value is a warning."""
         word = self.text(key)
         if word is None:
             return None
@@ -142,7 +143,7 @@ class FrontMatterFields:
         return None
 
     def flag(self, key: str, *, default: bool = False) -> bool:
-        """True if the value of *key* means yes."""
+        """True if the value of *key* means yes; *default* if it is missing, or, with a warning, not a boolean."""
         word = self.text(key)
         if word is not None and word.casefold() not in FLAGS:
             self.add_error(key, "warning", f"{key} {quote_text(word)} is ignored; it can be true or false")
@@ -150,17 +151,17 @@ class FrontMatterFields:
 
 
 def spelling_hint(name: str, known: Iterable[str]) -> str:
-    """Return a suggestion from *known* for *name*, as the end of a sentence; empty if none is similar."""
+    """Return a hint such as `; did you mean Read?` with the most similar name in *known*; empty if there is none."""
     folded = {each.casefold(): each for each in known}
     near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=SIMILARITY)
     return f"; did you mean {folded[near[0]]}?" if near else ""
 
 
 def squash(key: str) -> str:
-    """Normalize *key*, so that `maxTurns`, `max-turns` and `max_turns` are equal."""
+    """Return *key* in lower case without `-` and `_`, so that `maxTurns`, `max-turns` and `max_turns` compare equal."""
     return key.casefold().replace("-", "").replace("_", "")
 
 
 def color_code(word: str) -> str | None:
-    """Return the color *word* as `#rrggbb`, from a name or such a code; None for neither."""
+    """Return the color code `#rrggbb` for *word*, which is a color name or such a code; None if it is neither."""
     return word.lower() if _HEX.fullmatch(word) else COLORS.get(word.casefold().replace("grey", "gray"))

@@ -1,4 +1,4 @@
-"""Fields of a definition that list tools, MCP servers and hooks."""
+"""Parsers for the fields of an agent definition that list tools, MCP servers or hooks."""
 
 import re
 from collections.abc import Iterator
@@ -21,14 +21,14 @@ OTHER_NAMES = {
     "TodoRead": ("TaskList",),
     "TodoWrite": ("TaskCreate", "TaskUpdate"),
 }
-"""Tools of other products or older versions, with the tools that replace them; limits that name them must hold."""
+"""Tool names of other products, each with the tools to use instead, so that a list with them keeps its intent."""
 FIELD = "hooks"
 
 
 def tool_names(value: Value) -> list[str] | None:
-    """Return the entries of *value*, a list or one string, in order and without duplicates; None for all tools.
+    """Return the tools that *value*, the value of a field, lists, without duplicates; None if the list means all tools.
 
-    An entry may have arguments, as in `Bash(git add:*, git commit:*)`.
+    An entry may have arguments, as in `Bash(git add:*, git commit:*)`. *value* is a list or one string.
     """
     texts = list(_texts(value))
     if any(text.strip().casefold() in ALL for text in texts):
@@ -38,7 +38,7 @@ def tool_names(value: Value) -> list[str] | None:
 
 
 def bare_name(entry: str) -> str:
-    """Return the tool name of *entry*, without its arguments."""
+    """Return the tool name in *entry* without arguments: `Bash` for `Bash(git add:*)`."""
     return entry.partition("(")[0]
 
 
@@ -54,7 +54,7 @@ def _texts(value: Value) -> Iterator[str]:
 
 
 def _split(text: str) -> list[str]:
-    """Split at commas and spaces outside of brackets."""
+    """Return the entries of *text*, which are separated by commas or spaces outside of brackets."""
     cuts, depth = [-1], 0
     for at, character in enumerate(text):
         depth = max(0, depth + (character == "(") - (character == ")"))
@@ -65,9 +65,9 @@ def _split(text: str) -> list[str]:
 
 
 def parse_server_list(value: Value, report: ReportProblem) -> tuple[tuple[str, ...], tuple[ServerConfig, ...]]:
-    """Parse the names of all servers that may be used, and the servers that the definition itself configures.
+    """Parse `mcpServers`: names of all MCP servers that agents of the type may use, and servers configured in it.
 
-    Invalid entries are reported and left out.
+    Invalid entries are left out and passed to *report*.
     """
     names: list[str] = []
     own: dict[str, ServerConfig] = {}
@@ -82,7 +82,7 @@ def parse_server_list(value: Value, report: ReportProblem) -> tuple[tuple[str, .
 
 
 def _entries(value: Value) -> Iterator[tuple[str, Value | None]]:
-    """Yield each server name, with its configuration if the definition contains one."""
+    """Yield each server name in *value*, with its configuration, or None if the server is configured elsewhere."""
     if isinstance(value, str):
         yield from ((name.strip(), None) for name in value.split(","))
     elif isinstance(value, list):
@@ -93,7 +93,7 @@ def _entries(value: Value) -> Iterator[tuple[str, Value | None]]:
 
 
 def parse_hook_field(reader: FrontMatterFields) -> tuple[Hook, ...]:
-    """Parse the `hooks` field; problems are added to *reader*."""
+    """Return the hooks in the `hooks` field of a definition; problems in the field are added to *reader*."""
     value = reader.value(FIELD)
     if value is None:
         return ()
@@ -108,7 +108,7 @@ def parse_hook_field(reader: FrontMatterFields) -> tuple[Hook, ...]:
 
 
 def _line(reader: FrontMatterFields, place: JsonKeyPath) -> int:
-    """Return the line of the keys that lead to *place*; if several match, the first one."""
+    """Return the line of *place*, a path of keys in the `hooks` field; each key is searched below the one before it."""
     lines = reader.content.splitlines()
     line = reader.line_of(FIELD)
     for key in (step for step in place if isinstance(step, str)):

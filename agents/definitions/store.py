@@ -1,4 +1,4 @@
-"""Definition store: the parser of definition files, and all definitions of a project by name."""
+"""Definition store: the parser of agent definition files, and all definitions of a project by agent type."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -27,17 +27,17 @@ from coterie.paths import home_directory, project_directory, project_root
 from coterie.suggestions import closest_match, did_you_mean
 
 EXAMPLES = {"name": "name: reviewer", "description": "description: Reviews a change. Use after every edit."}
-"""Required keys, with an example of each."""
+"""Keys that a definition must have, each with an example for the error about a missing key."""
 
 UNUSED = "it has no effect here"
 BUILT_IN = Path(__file__).with_name("built_in")
 
 
 def parse_definition(text: str, *, path: Path, scope: Scope) -> tuple[AgentDefinition | None, list[FileProblem]]:
-    """Parse *text*, the content of *path*.
+    """Parse *text*, the content of the definition file *path*; return the definition and the problems in the file.
 
-    Without a name and a description there is no definition; the problems contain the reason. Raises `ConfigInvalid`
-    only if the table of models is invalid.
+    The definition is None if there is no valid name or no description; a problem contains the reason. Raises
+    `ConfigInvalid` only if the file that lists the known models is invalid.
     """
     reader = _DefinitionParser(path=path, content=text)
     return reader.parse(scope), reader.sorted_problems()
@@ -102,7 +102,7 @@ class _DefinitionParser(FrontMatterFields):
         )
 
     def report_unknown(self, key: str, line: int) -> None:
-        """Report an unknown key; for `allowed-tools` of other products, name the right key."""
+        """Report an unknown key; for `allowed-tools`, a key of other products, suggest `tools`."""
         if squash(key) == "allowedtools":
             reason = f"unknown key {quote_text(key)} is ignored; use `tools` to limit the tools of an agent"
             self.add_problem("warning", line, reason)
@@ -153,7 +153,7 @@ class _DefinitionParser(FrontMatterFields):
             self.add_error(key, "note", f"unknown tool {quote_text(name)} in {key}{spelling_hint(name, known)}")
 
     def _skills(self) -> tuple[str, ...]:
-        """Return the names of the skills; the agent process checks that they exist."""
+        """Return the skill names in the file. The agent process checks later that these skills exist."""
         value = self.value("skills")
         names = None if value is None else tool_names(value)
         if isinstance(value, dict) or (value is not None and names is None):
@@ -191,31 +191,31 @@ class _DefinitionParser(FrontMatterFields):
 
 @attrs.frozen(kw_only=True)
 class AgentDefinitions:
-    """Loaded definitions by name, and the problems in their files."""
+    """Loaded agent definitions by agent type, and the problems in their files."""
 
     by_name: Mapping[str, AgentDefinition]
     problems: tuple[FileProblem, ...]
     files: int
-    """Number of files that were read."""
+    """Number of definition files that were found, including unusable ones."""
 
     def get(self, name: str) -> AgentDefinition:
-        """Return the definition *name*. Raises `ConfigInvalid` with similar names."""
+        """Return the definition of the agent type *name*. Raises `ConfigInvalid` if there is none."""
         if name not in self.by_name:
             raise ConfigInvalid("agent", f"unknown agent type {name!r}; {did_you_mean(name, self.by_name)}")
         return self.by_name[name]
 
 
 def load_definitions(directory: Path) -> AgentDefinitions:
-    """Load all definitions for work in *directory*.
+    """Load all agent definitions that apply to work in *directory*.
 
-    Order: built-in, of the user, of the project in `.claude/agents`, of the project in its own directory; a later
+    Order: built-in, of the user, of the project in `.claude/agents`, of the project in `.coterie/agents`; a later
     definition replaces an earlier one of the same name. Problems in files do not raise; they are in the result.
     """
     return _load((scope, find_files(place)) for place, scope in definition_directories(directory).items())
 
 
 def definition_directories(directory: Path) -> dict[Path, Scope]:
-    """Return the directories with definitions for work in *directory*; later ones take precedence."""
+    """Return the directories that may contain definitions for work in *directory*; later ones take precedence."""
     places: dict[Path, Scope] = {
         BUILT_IN: "built-in",
         home_directory() / "agents": "user",
@@ -228,7 +228,7 @@ def definition_directories(directory: Path) -> dict[Path, Scope]:
 
 
 def load_path(path: Path) -> AgentDefinitions:
-    """Load the file *path*, or all definitions below the directory *path*, with the scope of a project."""
+    """Load the definition file *path*, or all definition files below the directory *path*, for a check by the user."""
     return _load([("project", find_files(path) if path.is_dir() else [path])])
 
 

@@ -1,4 +1,4 @@
-"""Team definition: lead, members and first tasks, and the briefing of the lead about them."""
+"""Team definition: the lead (first agent), members and first tasks of a team, and the text about them for the lead."""
 
 from collections.abc import Mapping
 from xml.sax.saxutils import escape
@@ -13,36 +13,36 @@ from coterie.errors import ConfigInvalid
 from coterie.session_directory import COORDINATOR, SessionDirectory
 
 PURPOSE_LENGTH = 200
-"""Maximum length of a member's prompt in the briefing of the lead, in characters."""
+"""Maximum length of a member's prompt in the text that tells the lead about its team, in characters."""
 APPROVERS = {"lead": "the lead", "human": "the user", None: "the approver in the settings"}
 TEAM_FILE = "team.json"
-"""File name in the directory of a session that began with a team."""
+"""Name of the file that records the team of a session, in the directory of the session."""
 
 
 @attrs.frozen(kw_only=True)
 class TeamLead:
-    """Lead of a team, the agent that the user talks to."""
+    """Lead of a team: the first agent of the session, to which the user talks."""
 
     agent: str | None = None
-    """Agent type of the lead; None for the type in the settings."""
+    """Agent type of the lead; None for the agent type in the settings."""
     model: str | None = None
     """Model id or alias; None for the model in the settings."""
 
 
 @attrs.frozen(kw_only=True)
 class TeamMember(SpawnOptions):
-    """Teammate that the lead has from the start; the fields are the keys of the team file."""
+    """Teammate (agent that waits for messages after its task) that a team starts with; fields as in the team file."""
 
     name: str
     type: str
-    """Agent type."""
+    """Agent type of the member, the name of an agent definition."""
     prompt: str = ""
-    """First message to the member; empty for a member that waits for messages."""
+    """First message to the member; empty if the member waits for messages from the start."""
     worktree: bool = False
     """True if the member works in a separate git worktree."""
 
     def request(self) -> SpawnRequest:
-        """Return the request that spawns the member as a teammate, with all of its options."""
+        """Return the request that starts the member as a teammate of the lead, with all of its options."""
         return SpawnRequest(
             task=self.prompt,
             definition=self.type,
@@ -55,51 +55,51 @@ class TeamMember(SpawnOptions):
 
 @attrs.frozen(kw_only=True)
 class TeamTask:
-    """Task that is on the task list from the start."""
+    """Task that is on the shared task list of the team when the session begins."""
 
     key: str
-    """Name of the task in the team file; on the task list it has a number."""
+    """Name of the task in the team file, used by `blocked_by`; on the task list the task has a number instead."""
     subject: str
     description: str = ""
     owner: str | None = None
-    """Member that the task is meant for; None for any member."""
+    """Name of the member that the task is meant for; None if any member may do the task."""
     blocked_by: tuple[str, ...] = ()
-    """Keys of the tasks that must be done first."""
+    """Keys of the tasks that must be done before this task can be claimed."""
 
 
 @attrs.frozen(kw_only=True)
 class TeamDefinition:
-    """A team that can be started; `load_team` has validated it."""
+    """Definition of a team: the content of a team file after its validation by `load_team`."""
 
     name: str
     coordinator: bool = False
-    """True if the lead only delegates."""
+    """True if the lead only delegates work to other agents (agent type `coordinator`)."""
     lead: TeamLead | None = None
     members: tuple[TeamMember, ...] = ()
     tasks: tuple[TeamTask, ...] = ()
-    """Tasks in the order of their numbers, from 1; each task follows the tasks that block it."""
+    """Tasks in the order of their numbers, from 1; a task comes after all tasks that block it."""
 
     @property
     def lead_type(self) -> str | None:
-        """Agent type of the lead; None for the type in the settings."""
+        """Agent type of the lead; None for the agent type in the settings."""
         if self.coordinator:
             return COORDINATOR
         return None if self.lead is None else self.lead.agent
 
     @property
     def lead_model(self) -> str | None:
-        """Model of the lead; None for the model in the settings."""
+        """Model id or alias for the lead; None for the model in the settings."""
         return None if self.lead is None else self.lead.model
 
     @property
     def numbers(self) -> Mapping[str, int]:
-        """Numbers of the tasks on the task list of a new session, by key."""
+        """Number of each task on the task list of a new session, by the key of the task."""
         return {task.key: number for number, task in enumerate(self.tasks, 1)}
 
     def requests(self) -> tuple[SpawnRequest, ...]:
-        """Return the requests that spawn the members, in the order of the file.
+        """Return the requests that start the members as teammates, in the order of the team file.
 
-        The first message of a member contains the tasks that are meant for it.
+        A member's prompt is extended by a list of the tasks that are meant for it.
         """
         numbers, requests = self.numbers, []
         for member in self.members:
@@ -125,7 +125,7 @@ class TeamDefinition:
 
 
 def team_briefing(team: TeamDefinition) -> str:
-    """Return the text about the members and first tasks of *team*; it does not depend on the state of the session."""
+    """Return the text that tells the lead about its members and first tasks; the same team gives the same text."""
     texts = []
     if team.members:
         texts.append(render("team", name=team.name, members="\n".join(map(_member, team.members))))
@@ -135,7 +135,7 @@ def team_briefing(team: TeamDefinition) -> str:
 
 
 def plan_notice(plan: PlanPolicy) -> str:
-    """Return the name of a plan's approver."""
+    """Return a phrase that names the approver in *plan*: the lead, the user, the settings, or a rule with paths."""
     return f"the rule {', '.join(plan.paths)}" if plan.by == "rule" else APPROVERS[plan.by]
 
 
@@ -162,11 +162,12 @@ def _task(team: TeamDefinition, task: TeamTask) -> str:
 
 
 def load_recorded_team(session: SessionDirectory) -> TeamDefinition | None:
-    """Load the team that *session* began with; None without a team. Blocks. Raises `ConfigInvalid`."""
+    """Load the team with which *session* began; None if it began without one. Blocks. Raises `ConfigInvalid`."""
     path = session.directory / TEAM_FILE
     try:
         return TeamDefinition.from_bytes(path.read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as exc:
-        raise ConfigInvalid(str(path), f"cannot be read: {exc}") from exc
+        reason = f"the record of this session's team cannot be read: {exc}; repair the file, or start a new session"
+        raise ConfigInvalid(str(path), reason) from exc

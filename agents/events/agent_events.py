@@ -6,7 +6,7 @@ import msgspec
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """Base of all events. A reader ignores kinds and members that it does not know."""
+    """Base class of all events, the records in an event log. Readers ignore kinds and members that they do not know."""
 
 
 class RunStarted(Event, tag="started", frozen=True):
@@ -20,13 +20,13 @@ class RunStarted(Event, tag="started", frozen=True):
     tools: list[str]
     definition: str | None = None
     sandbox: str | None = None
-    """Backend of the sandbox around commands; None without a sandbox."""
+    """Mechanism that isolates the agent's commands, such as `bubblewrap`; None without a sandbox."""
     color: str | None = None
     """Color of the agent's name on a terminal, as `#rrggbb`; None for no particular color."""
 
 
 class TextEmitted(Event, tag="text", frozen=True):
-    """Text of the model, part of an unfinished reply. A retry emits the text again."""
+    """A piece of the model's text, emitted while the reply arrives. A retry of the call emits the text again."""
 
     turn: int
     text: str
@@ -48,7 +48,7 @@ class ToolStarted(Event, tag="tool_started", frozen=True):
 
 
 class ToolEnded(Event, tag="tool_ended", frozen=True):
-    """A tool call has its result, which is in the transcript after all calls of the turn have ended."""
+    """A tool call has ended. Its result enters the transcript when all tool calls of the same reply have ended."""
 
     id: str
     name: str
@@ -56,11 +56,11 @@ class ToolEnded(Event, tag="tool_ended", frozen=True):
     seconds: float
     characters: int
     reason: str | None = None
-    """First line of an error; None for a success."""
+    """First line of the error message; None if the call succeeded."""
 
 
 class PermissionDecided(Event, tag="decided", frozen=True):
-    """A tool call was allowed or denied by something other than the mode."""
+    """A tool call was allowed or denied, or the user was asked. Calls that the mode simply allows have no event."""
 
     tool: str
     verdict: str
@@ -69,58 +69,58 @@ class PermissionDecided(Event, tag="decided", frozen=True):
 
 
 class HookRan(Event, tag="hook_ran", frozen=True):
-    """A hook command of the user ran at an event; the members have its result."""
+    """A hook (a command of the user that runs at certain events) has run; the members contain its result."""
 
     event: str
     command: str
     source: str
     """File that defines the hook."""
     exit_code: int | None
-    """None if the command could not be started or timed out."""
+    """Exit code of the command; None if the command could not be started or timed out."""
     seconds: float
     decision: Literal["none", "allow", "ask", "block", "stop", "failed"]
-    """Effect of the hook; "failed" means that the command itself failed and has no effect."""
+    """Effect of the hook on the agent; "failed" means that the hook command itself failed, so it has no effect."""
     reason: str = ""
     message: str = ""
     """Message of the hook to the user."""
     tool: str | None = None
     tool_use_id: str | None = None
     changed_input: str | None = None
-    """Beginning of the changed input of the call, as JSON; None if the input is unchanged."""
+    """Beginning of the input that the hook set for the tool call, as JSON; None if the hook did not change it."""
 
 
 class ProgressSummarized(Event, tag="progress", frozen=True):
-    """Current activity of the agent, summarized by a small model."""
+    """One line about the current activity of the agent, written by a small model."""
 
     text: str
     turn: int
-    """Turn of the agent at the time of the summary."""
+    """Number of the agent's turn (model call) when the summary began."""
     seconds: float
     cost_usd: str
 
 
 class Noticed(Event, tag="noticed", frozen=True):
-    """Something in the user's files was ignored or looks wrong."""
+    """Warning: something in the user's files, or a message to the agent, was ignored or looks wrong."""
 
     source: str
     reason: str
 
     @classmethod
     def untrusted_mail(cls, mailbox: str, detail: str) -> Self:
-        """Return the event for a message without a valid signature of its sender."""
+        """Return the warning that the mailbox of agent *mailbox* received a message without a valid signature."""
         return cls(source=f"the mailbox of {mailbox}", reason=f"a message is not trusted: {detail}")
 
 
 class Finished(Event, tag="finished", frozen=True):
-    """The run has ended."""
+    """The run of the agent has ended, with this result, token usage and cost."""
 
     reason: str
     result: str
-    """Text of the last reply."""
+    """Text of the model's last reply."""
     turns: int
     usage: dict[str, int]
     cost_usd: str
-    """Exact dollars, as a decimal number."""
+    """Exact cost of the run in dollars, as a decimal number."""
     error: str | None = None
     is_unreachable: bool = False
-    """True if the run failed because no model could be reached."""
+    """True if the run failed because the model API could not be reached."""

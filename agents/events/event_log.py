@@ -1,7 +1,7 @@
-"""Event log: one file of typed events for each process.
+"""Event log: one file of typed events for each process, with one event per line.
 
-Events contain only what no other file records. Messages, and the usage of each reply, are in the transcript; a reader
-of a session merges both.
+Events contain only data that no other file records. Messages and token usage are in the transcript (the stored
+conversation). A reader of a session merges the events of both files.
 """
 
 import os
@@ -21,13 +21,13 @@ VERSION = 1
 
 _DEFINED = (kind for module in (agent_events, layer_events, root_events) for kind in vars(module).values())
 EVENTS = tuple(kind for kind in _DEFINED if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event)
-"""All types of events in an event log."""
+"""All event classes that processes write to event logs."""
 AnyEvent: Any = Union[EVENTS]  # noqa: UP007 - built from the tuple
 
 
 @attrs.define(eq=False)
 class EventLog:
-    """Events of one process, in a file that only this process writes."""
+    """Writer of the event log of one process. No other process writes to the file."""
 
     agent: str
     _clock: Clock
@@ -35,7 +35,7 @@ class EventLog:
 
     @classmethod
     def open(cls, path: Path, agent: str, clock: Clock) -> "EventLog":
-        """Open or create *path*; terminate a line that a crash left unfinished. Raises `OSError`."""
+        """Open or create the log *path*; add a newline if a crash left the last line unfinished. Raises `OSError`."""
         appender = Appender.open(path)
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
@@ -44,11 +44,11 @@ class EventLog:
         return cls(agent, clock, appender)
 
     def emit(self, event: Event) -> None:
-        """Append *event* with the time and the agent's name, in one write. Raises `OSError`."""
+        """Append *event* to the file, with the time and the agent's name, in one write. Raises `OSError`."""
         self._appender.append(write_event(event, self.agent, self._clock.now()))
 
     def close(self) -> None:
-        """Close the file; a later `emit` is an error."""
+        """Close the file. `emit` must not be called afterwards."""
         self._appender.close()
 
     def __enter__(self) -> Self:
@@ -59,10 +59,10 @@ class EventLog:
 
 
 def write_event(event: Event, agent: str, at: float) -> bytes:
-    """Encode *event* as one line: version, time and agent first, then its members."""
+    """Encode *event* as one JSON line: format version, time *at*, name of *agent*, then the members of the event."""
     start = msgspec.json.encode({"v": VERSION, "at": at, "agent": agent})
     return start[:-1] + b"," + msgspec.json.encode(event)[1:] + b"\n"
 
 
 def discard_event(_event: Event) -> None:
-    """Ignore an event; for agents without an event log."""
+    """Do nothing: the function that receives the events of an agent without an event log."""

@@ -1,4 +1,4 @@
-"""Events of a session as readers see them, and reading an event log backwards."""
+"""Decoding of the events of a session, the events that exist only for readers, and reading a log backwards."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -17,11 +17,11 @@ from coterie.session_directory import EVENT_LOG, SessionDirectory
 
 
 class MessageRecorded(Event, frozen=True, kw_only=True, tag="message"):
-    """A message is in the transcript."""
+    """A message with role user or assistant was added to an agent's transcript (its stored conversation)."""
 
     role: Role
     content: list[dict[str, Any]]
-    """Content blocks of the message, as in the API."""
+    """Content blocks of the message, in the format of the model API."""
 
 
 class ReplyRecorded(Event, frozen=True, kw_only=True, tag="replied"):
@@ -33,33 +33,33 @@ class ReplyRecorded(Event, frozen=True, kw_only=True, tag="replied"):
     stop_reason: str
     usage: Usage
     cost_usd: str
-    """Exact dollars, as a decimal number."""
+    """Exact cost of the call in dollars, as a decimal number."""
     max_tokens: int
     seconds: float
     first_byte: float
     attempts: int
     is_taken: bool
-    """False for a reply that was cut off and will be requested again."""
+    """False if the reply was cut off and is not used, because the same turn is requested again."""
 
 
 class MailDelivered(Event, frozen=True, kw_only=True, tag="delivered"):
-    """The last recorded message contains mail of other agents."""
+    """The message recorded directly before contains mail from other agents; *ids* are the ids of this mail."""
 
     ids: list[str]
 
 
 class EpochBegan(Event, frozen=True, kw_only=True, tag="epoch"):
-    """Earlier parts of the conversation were rewritten."""
+    """A new epoch (version of the conversation) began: messages were rewritten, for example by a compaction."""
 
     epoch: int
     kept: int
-    """Number of segments that stayed unchanged."""
+    """Number of content blocks at the start that stayed unchanged, tools and system prompt included."""
     messages: int
-    """Number of messages after the rewrite."""
+    """Number of messages in the conversation after the rewrite."""
 
 
 class LineUnreadable(Event, frozen=True, kw_only=True, tag="unreadable"):
-    """A line of a log is damaged."""
+    """A line of an event log or a transcript (stored conversation) is damaged, so the reader skipped this line."""
 
     file: str
     """Path relative to the session directory."""
@@ -68,7 +68,7 @@ class LineUnreadable(Event, frozen=True, kw_only=True, tag="unreadable"):
 
 
 DERIVED_EVENTS: tuple[type[Event], ...] = (MessageRecorded, ReplyRecorded, MailDelivered, EpochBegan, LineUnreadable)
-"""Events that a reader derives from transcripts and from damage; no process writes them to its event log."""
+"""Event classes that a reader creates from transcripts and damaged lines. No process writes them to an event log."""
 
 _KINDS = frozenset(kind.__struct_config__.tag for kind in EVENTS)
 
@@ -82,7 +82,7 @@ class _Head(msgspec.Struct):
 
 @attrs.frozen(kw_only=True)
 class SessionEvent:
-    """One event of a session."""
+    """One event of a session with its agent and time, as a reader of an event log or a transcript returns it."""
 
     session: str
     agent: str
@@ -92,27 +92,27 @@ class SessionEvent:
     event: Event | None
     """The decoded event; None for a kind or a version that this program does not know."""
     members: Mapping[str, Any]
-    """All members as JSON, including members that this program does not know."""
+    """All JSON members of the event, including members that this program does not know."""
 
     @property
     def line(self) -> bytes:
-        """The event as one line of JSON."""
+        """The event as one line of JSON, with its newline."""
         return msgspec.json.encode(self.members) + b"\n"
 
 
 def make_session_event(event: Event, *, session: str, agent: str, at: float) -> SessionEvent:
-    """Return a session event for *event*, which is in no event log."""
+    """Return *event* as a session event. Used for events that a reader creates, which are in no event log."""
     content = msgspec.to_builtins(event)
     members = {"v": VERSION, "at": at, "session": session, "agent": agent, **content}
     return SessionEvent(session=session, agent=agent, at=at, kind=content["kind"], event=event, members=members)
 
 
 def parse_event(line: bytes, *, session: str) -> SessionEvent:
-    """Decode one line of an event log. Raises `ValueError` for a damaged line."""
+    """Decode one line of an event log of *session*. Raises `ValueError` for a damaged line."""
     try:
         content = msgspec.json.decode(line, type=dict[str, Any])
     except RecursionError as exc:
-        raise ValueError("nested too deeply") from exc
+        raise ValueError("the JSON of this event is nested too deeply, so the line is skipped") from exc
     head = msgspec.convert(content, _Head)
     is_known = head.kind in _KINDS and head.v == VERSION
     event: Event | None = msgspec.convert(content, AnyEvent) if is_known else None
@@ -121,11 +121,11 @@ def parse_event(line: bytes, *, session: str) -> SessionEvent:
 
 
 LOG_TAIL_BYTES = 1024 * 1024
-"""Number of bytes read from the end of an event log; the longest result of a run is shorter."""
+"""Number of bytes read from the end of an event log. Even the longest event, the end of a run, is shorter."""
 
 
 def last_agent_changes(session: SessionDirectory) -> dict[tuple[str, int], AgentChanged]:
-    """Return the last reported state of each incarnation of each agent, by name and number. Blocks on the disk."""
+    """Return the last state event of each agent, by agent name and start number (incarnation). Blocks on the disk."""
     latest: dict[tuple[str, int], AgentChanged] = {}
     for session_event in read_log_backwards(session.directory / EVENT_LOG):
         if isinstance(event := session_event.event, AgentChanged):
@@ -134,10 +134,10 @@ def last_agent_changes(session: SessionDirectory) -> dict[tuple[str, int], Agent
 
 
 def read_log_backwards(path: Path, *kinds: bytes) -> Iterator[SessionEvent]:
-    """Yield the events at the end of a log, the last one first.
+    """Yield the events in the last `LOG_TAIL_BYTES` of the log *path*, newest first; none if the file is missing.
 
-    With *kinds*, yield only lines that contain one of these byte strings. The filter avoids parsing, because nearly all
-    lines of an agent are parts of replies.
+    With *kinds*, skip lines that contain none of these byte strings. Most lines of an agent's log are pieces of
+    replies, and skipped lines need no parsing.
     """
     try:
         with path.open("rb") as file:

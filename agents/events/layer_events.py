@@ -1,4 +1,4 @@
-"""Events of the context layers."""
+"""Events of the context layers (steps around model calls): results, notes, compaction, memory and prompt cache."""
 
 from typing import Literal
 
@@ -7,17 +7,17 @@ import msgspec
 from coterie.agents.events.agent_events import Event
 
 Mechanism = Literal["time", "cache", "api", "size"]
-"""Way in which tool results left the context.
+"""Method that removed tool results from the context.
 
-By time, by an edit of the cache, by the API, or by the size of images and documents, which exceeded the limit of a
-request. Views write "cleared by" before the value.
+time: after the cache had expired. cache: by a cache edit. api: by the API. size: images and documents that exceeded the
+limit of a request. Views write "cleared by" before the value.
 """
 Cause = Literal["model", "betas", "parameters", "tools", "system", "messages", "expired", "server"]
-"""Cause of a cache miss; "server" means that no known cause applies."""
+"""Cause of a miss in the prompt cache: the changed part of the request, expiry, or "server" for no known cause."""
 
 
 class ResultsStored(Event, tag="results_stored", frozen=True):
-    """Layer 1: long results were stored on disk; their beginning stays in the conversation."""
+    """Layer 1: long tool results were stored in files; only their beginning stays in the conversation."""
 
     paths: list[str]
     characters_before: int
@@ -25,25 +25,25 @@ class ResultsStored(Event, tag="results_stored", frozen=True):
 
 
 class ResultsCleared(Event, tag="results_cleared", frozen=True):
-    """Layer 2: old tool results left the context."""
+    """Layer 2: old tool results were removed from the context, to make room."""
 
     mechanism: Mechanism
     results: int
     tokens_before: int
     tokens_after: int
     where: str
-    """File that contains the results."""
+    """Path of the transcript, which still contains the removed results."""
 
 
 class NotesUpdated(Event, tag="notes_updated", frozen=True):
-    """Layer 3: the session notes are up to date with the conversation."""
+    """Layer 3: the session notes, a file with a summary of the agent's work, were updated."""
 
     path: str
     tokens: int
-    """Size of the notes."""
+    """Estimated size of the notes in tokens."""
     edits: int
     trimmed: list[str]
-    """Headings of sections that exceeded their limit."""
+    """Headings of the sections that were shortened because they exceeded their size limit."""
     seconds: float
     cost_usd: str
 
@@ -53,33 +53,33 @@ class Compacted(Event, tag="compacted", frozen=True):
 
     trigger: str
     by: str
-    """One of notes, summary, chunks and rule."""
+    """Source of the summary: `notes`, one model call (`summary`), several (`chunks`), or a `rule` without a model."""
     tokens_before: int
     tokens_after: int
     left: int
-    """Number of messages that left the context."""
+    """Number of messages that were removed from the context."""
     kept: int
     words: int
-    """Number of messages of the user, including the task; all of them are still in the context, unchanged."""
+    """Number of user messages so far, including the task. They stay in the context; too long ones are truncated."""
     words_added: int
-    """Number of user messages that the summary did not contain and that were added to it."""
+    """Number of user messages that were added to the new context, because the summary does not quote them."""
     restored: list[str]
-    """Files that were put back into the context."""
+    """Paths of recently read files whose content was added to the context again."""
     dropped: list[str]
-    """Paths, names and numbers of the last turns that are no longer in the context; only the first ones."""
+    """Paths, names and numbers from the last removed turns that the new context lacks; at most the first 200."""
     dropped_count: int
     seconds: float
     cost_usd: str
     where: str
-    """File that contains everything that left the context."""
+    """Path of the transcript, which still contains everything that was removed from the context."""
     skills: list[str] = msgspec.field(default_factory=list)
-    """Skills whose text was put back into the context."""
+    """Names of the skills whose text was added to the context again."""
     passed_over: dict[str, str] = msgspec.field(default_factory=dict)
-    """Reasons why cheaper strategies were not used, by strategy."""
+    """Reasons why cheaper ways to summarise were not used, by strategy such as `notes`."""
 
 
 class SkillLoaded(Event, tag="skill_loaded", frozen=True):
-    """The text of a skill was shown to the model."""
+    """The text of a skill (stored instructions for recurring work) was added to the conversation."""
 
     name: str
     by: Literal["model", "user", "definition"]
@@ -89,66 +89,66 @@ class SkillLoaded(Event, tag="skill_loaded", frozen=True):
 
 
 class MemoryChanged(Event, tag="memory_changed", frozen=True):
-    """A memory was written or removed; its earlier content is in the history of the store."""
+    """A memory file was added, changed or removed. The history of the memory store keeps the earlier content."""
 
     path: str
     change: str
-    """Id of the change, which can be shown and undone."""
+    """Id of the change in the history, with which the user can show or undo the change."""
     action: Literal["added", "changed", "removed"]
     by: Literal["agent", "extraction", "dream", "user"]
 
 
 class Recalled(Event, tag="recalled", frozen=True):
-    """Memories that fit the user's message were searched for."""
+    """The stored memories were searched for those that fit a message of the user."""
 
     by: Literal["model", "local"]
     candidates: int
     chosen: list[str]
     left_out: dict[str, str]
-    """Reasons why other memories were not chosen, by file; only the first ones."""
+    """Reasons why other memories were not chosen, by file path; at most the first 20."""
     bytes: int
-    """Size of the memories that are shown to the model."""
+    """Size in bytes of the texts of all chosen memories, as they are shown to the model."""
     seconds: float
     cost_usd: str
 
 
 class MemoryExtracted(Event, tag="memory_extracted", frozen=True):
-    """Layer 5: the last messages were searched for memories; `saved` may be empty."""
+    """Layer 5: new messages were searched for facts worth remembering; `saved` lists the written memory files."""
 
     saved: list[str]
     turns: int
     seconds: float
     cost_usd: str
     skipped: str | None = None
-    """Reason why no model was called; None if one was."""
+    """Reason why the search was skipped without a model call; None if a model was called."""
 
 
 class Dreamed(Event, tag="dreamed", frozen=True):
-    """Layer 6: a dream has entered another phase, or has ended."""
+    """Layer 6: the state of a dream (a model tidies up the stored memories) has changed."""
 
     state: Literal["starting", "updating", "completed", "failed", "killed"]
     change: str | None = None
-    """Id of the change, which can be shown and undone; None without a change."""
+    """Id with which the user can show or undo the changes of the dream; None if the dream proposed no change."""
     applied: int = 0
-    """Number of hunks that were applied to the memory."""
+    """Number of proposed hunks (changed passages) that were applied to the memory."""
     waiting: int = 0
-    """Number of hunks that wait for the user."""
+    """Number of proposed hunks that wait for the approval of the user."""
     dropped: int = 0
-    """Number of hunks whose file has changed since the dream started."""
+    """Number of proposed hunks that were discarded, because their file has changed since the dream started."""
     reason: str | None = None
     seconds: float = 0.0
     cost_usd: str = "0"
 
 
 class BreakerTripped(Event, tag="breaker_tripped", frozen=True):
-    """Summaries have failed too often: from now on the oldest messages are removed by rule, without a model."""
+    """Too many summaries by the model have failed. From now on, compaction calls no model for a summary."""
 
     failures: int
     reason: str
 
 
 class CacheBroke(Event, tag="cache_broke", frozen=True):
-    """The prompt cache returned fewer tokens than before, for no announced reason."""
+    """A model call read fewer tokens from the prompt cache than expected, and no layer had announced this loss."""
 
     cause: Cause
     detail: str
@@ -157,7 +157,7 @@ class CacheBroke(Event, tag="cache_broke", frozen=True):
 
 
 class WindowFilling(Event, tag="window_filling", frozen=True):
-    """The size of the context has exceeded a threshold."""
+    """The number of tokens in the agent's context has reached a threshold of the context window."""
 
     level: Literal["warn", "compact", "block"]
     tokens: int
@@ -165,7 +165,7 @@ class WindowFilling(Event, tag="window_filling", frozen=True):
 
 
 class LayerFailed(Event, tag="layer_failed", frozen=True):
-    """A layer failed; the agent continues without it."""
+    """A layer (such as notes, memory or mail) has failed. The agent continues without its result."""
 
     layer: str
     reason: str

@@ -1,4 +1,4 @@
-"""Events of the root: agent states, approvals, budgets and MCP servers."""
+"""Events of the root (the process that supervises a session): agent states, approvals, budget, MCP, cleanup."""
 
 from typing import Literal
 
@@ -7,63 +7,65 @@ from coterie.agents.events.agent_events import Event
 AgentState = Literal[
     "starting", "running", "waiting", "idle", "plan_pending", "stopping", "done", "failed", "killed", "stalled"
 ]
-"""State of an agent. "waiting" comes with a description; "stalled" means alive, but silent for too long."""
+"""State of an agent. The event describes what a "waiting" agent waits for. A "stalled" agent is alive, but was silent
+for too long.
+"""
 
 
 class ApprovalAsked(Event, tag="approval_asked", frozen=True):
-    """An agent waits for an approval; it continues to wait after a crash. Emitted by the root."""
+    """An agent waits for the approval of a plan or call. The request survives a crash. Emitted by the root process."""
 
     id: str
     what: Literal["plan", "permission"]
     name: str
-    """Agent that waits."""
+    """Name of the agent that waits."""
     incarnation: int
     by: str
-    """Approver: lead, human or rule."""
+    """Approver that must decide: `lead` (the first agent of the session), `human` or `rule`."""
     subject: str
-    """First line of the plan, or the call."""
+    """First line of the plan, or text of the tool call, that needs the approval."""
 
 
 class ApprovalDecided(Event, tag="approval_decided", frozen=True):
-    """An approval is no longer open. Emitted by the root."""
+    """An approval request was approved, rejected or withdrawn. Emitted by the root process of the session."""
 
     id: str
     name: str
     verdict: Literal["approved", "rejected", "withdrawn"]
     by: str
-    """Approver: lead, human or rule; for a withdrawn approval, the agent itself."""
+    """Approver that decided: `lead`, `human` or `rule`. For a withdrawn request, the name of the requesting agent."""
     feedback: str = ""
 
 
 class ApprovalRejected(Event, tag="answer_refused", frozen=True):
-    """An answer to an approval was rejected and has no effect. Emitted by the root."""
+    """An answer to an approval request was invalid, so it has no effect. Emitted by the root process of the session."""
 
     id: str
     by: str
-    """Sender of the answer, or the file that contained it."""
+    """Sender of the answer, or path of the stored approval file that is not valid."""
     reason: str
 
 
 class McpChanged(Event, tag="mcp_changed", frozen=True):
-    """An MCP server is connected, failed to connect, or was lost. Emitted by the root."""
+    """An MCP server (a server of external tools) was connected, failed to connect, or was lost."""
 
     server: str
     state: Literal["connected", "failed", "lost"]
     reason: str = ""
     owner: str | None = None
-    """Incarnation of the agent that has this connection for itself; None for the connection that all agents share."""
+    """Agent start (name and number) that alone uses this connection; None for a connection that all agents share."""
     pid: int | None = None
 
 
 class Budgeted(Event, tag="budgeted", frozen=True):
-    """Dollars that all agents of the session may spend together. Emitted by the root when it starts."""
+    """Budget: the dollars that all agents of the session may spend together. Emitted when the root process starts."""
 
     dollars: str | None
     """Exact dollars, as a decimal number; None for no limit."""
 
 
 class AgentChanged(Event, tag="agent_changed", frozen=True):
-    """The state of an agent process has changed. Emitted by the root."""
+    """The state of an agent process has changed. Emitted by the root process, which supervises all agents."""
 
     name: str
     incarnation: int
@@ -77,13 +79,16 @@ class AgentChanged(Event, tag="agent_changed", frozen=True):
 
 
 class CleanedUp(Event, tag="cleaned_up", frozen=True):
-    """The cleanup daemon has cleaned up after a killed root, and logs it in the event log of this root."""
+    """After the root process of a session was killed, the cleanup daemon has killed its agents and repaired its files.
+
+    The daemon writes this event to the event log of the killed root.
+    """
 
     killed: int
-    """Number of killed processes."""
+    """Number of leftover processes that the daemon killed."""
     mended: list[str]
-    """Records and files that were repaired, with the repair."""
+    """One line for each repaired problem: the kind of the problem, and the repair."""
     failures: list[str]
     """Processes and files that could not be killed or repaired, with the reason."""
     is_taken_over: bool = False
-    """True if a new root started first and does the remaining repairs."""
+    """True if a new root process has resumed the session first, so that the daemon repaired nothing."""

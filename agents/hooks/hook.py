@@ -1,4 +1,4 @@
-"""Hooks: a user's command for one event, its matcher, and the parser of hooks in settings and definitions."""
+"""Hook: a command of the user that runs at an event of an agent; its matcher; the parser of hooks in files."""
 
 import json
 import math
@@ -25,17 +25,17 @@ HookEvent = Literal[
 ]
 HOOK_EVENTS: tuple[HookEvent, ...] = get_args(HookEvent)
 ENDS: frozenset[HookEvent] = frozenset({"Stop", "SubagentStop", "TeammateIdle"})
-"""Events of an agent that has finished its work; the role of the agent selects one of them."""
+"""Events at the end of an agent's work, of which each agent has one: for the lead, a subagent or a teammate."""
 
 DEFAULT_TIMEOUT = 60.0
 LONGEST_TIMEOUT = 600.0
-"""Maximum timeout in seconds; shorter than the silence after which an agent counts as stalled."""
+"""Maximum timeout of a hook in seconds; an agent without any activity for longer is considered stalled."""
 MATCH_ALL = ("", "*")
 
 _NAMES = re.compile(r"[\w|]+")
 
 ALIASES = {"Agent": ("Task",)}
-"""Other names of a tool that users know."""
+"""Further names that a matcher may use for a tool, because users know the tool by these names."""
 ELSEWHERE = frozenset(
     {
         *("UserPromptSubmit", "Notification", "PermissionRequest", "PermissionDenied", "PostToolUseFailure"),
@@ -43,34 +43,34 @@ ELSEWHERE = frozenset(
         *("FileChanged", "WorktreeCreate", "WorktreeRemove", "Elicitation", "ElicitationResult", "Setup"),
     }
 )
-"""Events of other products that do not exist here."""
+"""Events that only other products have. Their hooks do not run here, but are no errors."""
 IGNORED_KEYS = frozenset({"statusMessage", "description"})
-"""Keys that do not affect the behavior of a hook."""
+"""Keys of a hook in a file that are accepted, but have no effect."""
 CONDITION = "if"
 
 
 @attrs.frozen(kw_only=True)
 class Hook:
-    """Command that runs at one event if its matcher matches."""
+    """Command of the user that runs at one event of an agent if the matcher matches."""
 
     event: HookEvent
     command: str
-    """Command line for a shell."""
+    """Command line that a shell runs."""
     matcher: str = ""
-    """Pattern of tools, triggers or agent types; see `matches`."""
+    """Pattern that the tool, trigger or agent type of the event must match; see `matches`."""
     timeout: float = DEFAULT_TIMEOUT
     """Seconds after which the command is killed."""
     source: str
-    """File that defines the hook."""
+    """Path of the file that defines the hook."""
 
 
 def content_of(hooks: Iterable[Hook]) -> bytes:
-    """Return bytes that identify the behavior of *hooks*; the source file does not affect them."""
+    """Return bytes that are the same only for hooks of the same behavior, to store which hooks the user approved."""
     return json.dumps([[hook.event, hook.matcher, hook.command, hook.timeout] for hook in hooks]).encode()
 
 
 def check_matcher(matcher: str) -> str | None:
-    """Return the reason why *matcher* is invalid; None if it is valid."""
+    """Return the reason why *matcher* is not a valid pattern, for an error line; None if it is valid."""
     if matcher in MATCH_ALL or _NAMES.fullmatch(matcher):
         return None
     try:
@@ -81,10 +81,10 @@ def check_matcher(matcher: str) -> str | None:
 
 
 def matches(matcher: str, subject: str) -> bool:
-    """True if *matcher* matches *subject*, such as the name of a tool.
+    """True if *matcher*, the pattern of a hook, matches *subject*, such as the name of a tool.
 
-    An empty matcher and `*` match everything. A word, or several words separated by `|`, are names. Anything else is a
-    regular expression that may match anywhere in the name.
+    An empty matcher and `*` match everything. `Bash` and `Edit|Write` are exact names. Anything else is a regular
+    expression that may match anywhere in *subject*.
     """
     if matcher in MATCH_ALL:
         return True
@@ -95,7 +95,7 @@ def matches(matcher: str, subject: str) -> bool:
 
 
 def matching_hooks(hooks: Iterable[Hook], event: HookEvent, subject: str) -> list[Hook]:
-    """Return the *hooks* that match this event, in order; of several with the same command, the first."""
+    """Return the *hooks* for *event* that match *subject*, in order; of several with the same command, the first."""
     by_command: dict[str, Hook] = {}
     for hook in hooks:
         if hook.event == event and matches(hook.matcher, subject):
@@ -105,7 +105,7 @@ def matching_hooks(hooks: Iterable[Hook], event: HookEvent, subject: str) -> lis
 
 @attrs.frozen
 class HookProblem:
-    """Problem in a hook definition, which therefore has no effect."""
+    """Problem in the hooks of a file: the entry at *place* has no effect, or a default is used."""
 
     place: JsonKeyPath
     reason: str
@@ -113,15 +113,15 @@ class HookProblem:
 
 @attrs.define(eq=False)
 class HookParser:
-    """Parses the hooks of one file."""
+    """Parser of the hooks of one file, which collects the problems."""
 
     source: str
     problems: list[HookProblem] = attrs.field(factory=list, init=False)
     elsewhere: list[str] = attrs.field(factory=list, init=False)
-    """Valid events of other products in the file, which do not exist here."""
+    """Events in the file that only other products have, so that their hooks do not run."""
 
     def parse(self, value: object) -> tuple[Hook, ...]:
-        """Parse *value*, lists of groups by event, and return the hooks in the order of the file. Never raises."""
+        """Return the hooks in *value*, lists of groups by event, in file order. Never raises: see `problems`."""
         if not isinstance(value, Mapping):
             self._add_problem((), f"hooks must be a table of events, not {_type_name(value)}")
             return ()

@@ -1,4 +1,4 @@
-"""Files with hooks, and which of them the user has approved."""
+"""Hook files: settings files and agent definitions that contain hooks, and the user's approvals of their hooks."""
 
 import json
 import os
@@ -21,37 +21,37 @@ CLAUDE = ".claude"
 CLAUDE_FILE = "settings.json"
 CLAUDE_LOCAL_FILE = "settings.local.json"
 MAX_HOOK_FILE_BYTES = 1_000_000
-"""Maximum size of a settings file that is read."""
+"""Maximum size of a file with hooks, in bytes; the hooks in a larger file do not run."""
 SWITCH_KEYS = tuple(field.name for field in attrs.fields(HookSettings))
-"""Keys in `[hooks]` that are settings and not events."""
+"""Keys in the table `[hooks]` that are settings, and not names of events."""
 
 FileOwner = Literal["machine", "user", "project"]
-"""Owner of a hook file. Project files come with the repository, so their hooks need an approval."""
+"""Owner of a hook file. Hooks of a project come with its repository, so they run only after the user approved them."""
 LineOf = Callable[..., int]
 
 
 @attrs.frozen(kw_only=True)
 class HookSource:
-    """One file with hooks."""
+    """Hooks of one file, and the problems in this file."""
 
     path: Path
     owner: FileOwner
     hooks: tuple[Hook, ...] = ()
     problems: tuple[str, ...] = ()
-    """Problems in the file, each with its line and the correction."""
+    """One line for the user for each problem in the file, with the correction."""
     note: str | None = None
-    """Notice about valid entries that have no effect in this product; None without any."""
+    """Line for the user about hooks for events of other products, which do not run; None if there are no such hooks."""
     is_off: bool = False
-    """True if the file switches off all hooks."""
+    """True if the file switches off all hooks of its owner in `.claude` files."""
 
     @property
     def content(self) -> bytes:
-        """Bytes that an approval of the file covers."""
+        """Bytes to which the user's approval is bound: they change with every event, matcher, command or timeout."""
         return content_of(self.hooks)
 
 
 def hook_sources(directory: Path, settings: HookSettings, managed: Path = MANAGED_FILE) -> list[HookSource]:
-    """Return the files with hooks or problems for work in *directory*, in the order in which their hooks run.
+    """Return all files with hooks or problems for work in *directory*: of the machine, the user, then the project.
 
     Blocks on the disk. Problems in files do not raise.
     """
@@ -66,13 +66,13 @@ def hook_sources(directory: Path, settings: HookSettings, managed: Path = MANAGE
 
 
 def definition_source(definition: AgentDefinition) -> HookSource:
-    """Return the hooks of a definition; `coterie agents check` reports the problems in them."""
+    """Return the hooks of an agent definition as a source without problems; `coterie agents check` reports problems."""
     owner: FileOwner = "project" if definition.scope in ("claude", "project") else "user"
     return HookSource(path=definition.source or Path(definition.name), owner=owner, hooks=definition.hooks)
 
 
 def claude_home() -> Path:
-    """Directory of the user's files of another product; these files are only read."""
+    """Return the user's directory for files of another product, from which hooks are only read."""
     return Path(os.environ.get(CLAUDE_HOME_VARIABLE) or "~/.claude").expanduser()
 
 
@@ -125,9 +125,9 @@ def _read_hooks(path: Path, owner: FileOwner, value: Any, line_of: LineOf) -> Ho
 def _parse(
     path: Path, owner: FileOwner, language: str, parse: Callable[[str], Any]
 ) -> tuple[str, Any] | HookSource | None:
-    """Return text and value of *path*, None if it does not exist, or a source with a problem.
+    """Read *path* and return its text and its value by *parse*; None if the file does not exist.
 
-    Never blocks on a pipe.
+    If it cannot be read or parsed, returns a source with the problem. Never blocks on a named pipe.
     """
     problem = "cannot be read"
     try:
@@ -144,7 +144,7 @@ def _parse(
 
 
 def count_hooks(sources: list[HookSource]) -> Iterator[str]:
-    """Yield a description of each source with the number of its hooks."""
+    """Yield a text for each source with its path and the number of its hooks."""
     for source in sources:
         number = len(source.hooks)
         yield f"{source.path} ({number} hook{'' if number == 1 else 's'})"
@@ -152,18 +152,18 @@ def count_hooks(sources: list[HookSource]) -> Iterator[str]:
 
 @attrs.frozen(kw_only=True)
 class HookSelection:
-    """Hook sources, separated into approved ones and those that wait for an approval."""
+    """Hook files in two groups: those whose hooks may run, and those that wait for the user's approval."""
 
     approved: tuple[HookSource, ...]
     waiting: tuple[HookSource, ...]
 
     @property
     def hooks(self) -> tuple[Hook, ...]:
-        """Hooks that may run."""
+        """All hooks that may run, because they need no approval or have been approved."""
         return tuple(hook for source in self.approved for hook in source.hooks)
 
     def notice(self) -> str | None:
-        """Return a notice about hooks that do not run, with the command that approves them; None if all run."""
+        """Return a line about the hooks that wait for approval, with the command that approves them; else None."""
         if not self.waiting:
             return None
         names = ", ".join(count_hooks(list(self.waiting)))
@@ -171,7 +171,7 @@ class HookSelection:
 
 
 def select_hooks(directory: Path, sources: Iterable[HookSource]) -> HookSelection:
-    """Select the approved *sources* for work in *directory*. Blocks; raises `ConfigInvalid` for damaged approvals."""
+    """Separate *sources* for work in *directory* by approval. Blocks. Raises `ConfigInvalid` for damaged approvals."""
     record = TrustedContents.of(project_root(directory), "hooks")
     found = [source for source in sources if source.hooks]
     waiting = [source for source in found if source.owner == "project" and source.content not in record]
@@ -180,5 +180,5 @@ def select_hooks(directory: Path, sources: Iterable[HookSource]) -> HookSelectio
 
 
 def approve_sources(directory: Path, sources: Iterable[HookSource]) -> None:
-    """Approve the current hooks of *sources*. Blocks; raises as `TrustedContents.approve` does."""
+    """Record that the user approves the current hooks of *sources*. Blocks; raises as `TrustedContents.approve`."""
     TrustedContents.of(project_root(directory), "hooks").approve(*(source.content for source in sources))

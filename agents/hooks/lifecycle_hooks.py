@@ -1,4 +1,4 @@
-"""Hooks around tool calls, compaction, the end of a run and the completion of a task, and their messages."""
+"""Steps that run hooks around tool calls and compactions, when an agent stops, and when a task is completed."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -20,23 +20,26 @@ from coterie.agents.tools.tool import ToolResult, call_tool
 from coterie.mailbox.tasks.task import ListedTask
 
 MAX_OBJECTIONS = 8
-"""Number of consecutive objections after which hooks are overruled."""
+"""Number of times in a row that hooks can keep an agent from stopping, or postpone a compaction."""
 
 
 @attrs.define(eq=False, kw_only=True)
 class StopHook:
-    """A `StopStep` that runs the hooks for *event* before the agent stops."""
+    """Step (a `StopStep`) that runs the hooks for *event* when the agent wants to stop; they can make it continue."""
 
     event: HookEvent
     hooks: HookRegistry
     subject: str = ""
     facts: Mapping[str, Any] = attrs.field(factory=dict)
     is_ending: Callable[[], bool] = lambda: False
-    """Returns True if the agent was asked to shut down; the hooks do not run then."""
+    """Returns True if the agent was asked to shut down; then no hooks run."""
     _objections: int = attrs.field(default=0, init=False)
 
     async def on_stop(self, agent: Agent, text: str) -> Sequence[bytes]:
-        """Return the objections of the hooks as one block; empty after too many consecutive objections."""
+        """Run the hooks; return the reasons of those that block as one block, with which the agent continues.
+
+        Returns nothing, so that the agent stops, if no hook blocks, or after `MAX_OBJECTIONS` in a row.
+        """
         if self.is_ending():
             return ()
         is_active = self._objections > 0
@@ -48,8 +51,8 @@ class StopHook:
             return ()
         if self._objections == MAX_OBJECTIONS:
             self._objections = 0
-            reason = f"hooks of {self.event} have objected {MAX_OBJECTIONS} times in a row"
-            agent.emit(LayerFailed(layer="hooks", reason=f"{reason}; the agent stops nevertheless"))
+            reason = f"{self.event} hooks kept the agent from stopping {MAX_OBJECTIONS} times in a row"
+            agent.emit(LayerFailed(layer="hooks", reason=f"{reason}, so it now stops anyway; check these hooks"))
             return ()
         self._objections += 1
         return (text_block(render("hook_objection", event=self.event, text="\n".join(decision.objections))),)
@@ -57,15 +60,19 @@ class StopHook:
 
 @attrs.define(eq=False, kw_only=True)
 class CompactionHook:
-    """Runs the hooks before and after a compaction of one agent."""
+    """Runs the user's hooks before and after a compaction (replacement of old turns by a summary) of one agent."""
 
     hooks: HookRegistry
     on_restarted: Callable[[Agent], Awaitable[None]] | None = None
-    """Called after a compaction, when the conversation has a new beginning; None for no call."""
+    """Called after a compaction, when the conversation has a new beginning; None if nothing is to be called."""
     _objections: int = attrs.field(default=0, init=False)
 
     async def objection(self, agent: Agent, trigger: Trigger) -> str | None:
-        """Return the objection to a compaction; None if it may proceed, or must because the window is full."""
+        """Run the PreCompact hooks, and return their reasons against the compaction; None if it may proceed.
+
+        An automatic compaction proceeds despite the hooks if the context window is full, or after `MAX_OBJECTIONS` in a
+        row.
+        """
         name = _trigger_name(trigger)
         decision = await self.hooks.fire("PreCompact", name, trigger=name, custom_instructions="")
         if decision.refusal is None:
@@ -82,7 +89,7 @@ class CompactionHook:
         return decision.refusal
 
     async def on_compacted(self, agent: Agent, compacted: Compacted) -> None:
-        """Run the PostCompact hooks."""
+        """Run the PostCompact hooks, then call `on_restarted`."""
         trigger = _trigger_name(compacted.trigger)
         tokens = {"tokens_before": compacted.tokens_before, "tokens_after": compacted.tokens_after}
         await self.hooks.fire("PostCompact", trigger, trigger=trigger, **tokens)
@@ -95,7 +102,7 @@ def _trigger_name(trigger: str) -> Literal["manual", "auto"]:
 
 
 async def check_task_completion(hooks: HookRegistry, agent: str, task: ListedTask) -> str | None:
-    """Return the objection of hooks to *agent* completing *task*; None if there is none."""
+    """Run the TaskCompleted hooks before *agent* completes *task*; return their objection, or None."""
     decision = await hooks.fire(
         "TaskCompleted",
         task_id=str(task.id),
@@ -108,34 +115,34 @@ async def check_task_completion(hooks: HookRegistry, agent: str, task: ListedTas
 
 @attrs.define(eq=False)
 class HookMessages:
-    """Keeps messages of hooks until they are added to the conversation, and a request to end the run."""
+    """Messages of hooks for the model until they are added to the conversation, and a hook's request to end the run."""
 
     stop: str | None = None
-    """Reason to end the run; None to continue."""
+    """Reason that a hook gave for ending the run of the agent; None if no hook wants to end it."""
     _by_call: dict[str, list[bytes]] = attrs.field(factory=dict, init=False)
 
     def record(self, call: str, event: HookEvent, texts: Iterable[str]) -> None:
-        """Keep *texts* for the message with the result of *call*."""
+        """Store *texts* until the message with the result of the tool call *call* (its id) is added."""
         self._by_call.setdefault(call, []).extend(hook_message_block(event, text) for text in texts)
 
     def add_blocks(self, _agent: Agent, answers: Sequence[ToolAnswer]) -> AddedBlocks:
-        """Return the kept messages as blocks, in the order of the calls; as `MessageStep.add_blocks`."""
+        """Return the stored messages for the calls in *answers* as blocks, and delete them; a `MessageStep`."""
         blocks = [block for answer in answers for block in self._by_call.pop(answer.call["id"], ())]
         return AddedBlocks(blocks=tuple(blocks)) if blocks else NOTHING
 
     async def before_call(self, _agent: Agent) -> EndReason | None:
-        """End the run if a hook has requested it; as `CallStep.before_call`."""
+        """Return "hook" to end the run before the next model call if a hook requested it, else None; a `CallStep`."""
         return None if self.stop is None else "hook"
 
 
 def hook_message_block(event: HookEvent, text: str) -> bytes:
-    """Return the *text* of a hook as a content block."""
+    """Return *text*, which a hook has printed for the model, as a content block that names *event*."""
     return text_block(render("hook_remark", event=event, text=text))
 
 
 @attrs.frozen(kw_only=True)
 class ToolCallHooks:
-    """`Caller` of an agent with hooks.
+    """Function (a `Caller`) that executes tool calls of an agent, with the user's hooks before and after each call.
 
     The conversation keeps the input as the model sent it. An input that a hook has changed is validated like any other,
     and permissions are checked against the changed input.
@@ -146,7 +153,7 @@ class ToolCallHooks:
     messages: HookMessages
 
     async def __call__(self, agent: Agent, call: dict[str, Any]) -> ToolResult:
-        """Run *call* with its hooks and return the result."""
+        """Execute the tool call *call* with its hooks and return the result; a hook can deny the call."""
         name, id_ = call["name"], call["id"]
         if name not in agent.tools:
             return await call_without_hooks(agent, call)
@@ -176,7 +183,7 @@ def _denied(reason: str) -> ToolResult:
 
 
 def _response(name: str, given: Mapping[str, Any], result: ToolResult) -> dict[str, Any]:
-    """Return *result* as input for hooks, with the additional member names of another product."""
+    """Return *result* as input for PostToolUse hooks, with additional keys that hooks of another product expect."""
     response: dict[str, Any] = {"text": result.text, "is_error": result.is_error}
     if name == "Bash":
         response |= {"stdout": result.text, "stderr": "", "interrupted": False}

@@ -1,4 +1,4 @@
-"""Hook registry of one agent: runs the commands of an event, parses their output, and combines their decisions."""
+"""Hook registry of one agent: runs the hooks for an event, parses their output, and combines their decisions."""
 
 import contextlib
 import json
@@ -17,30 +17,30 @@ from coterie.agents.tools.worker_process import BoundedOutput
 from coterie.agents.tools.workspace.shell_process import SHELL, open_output_reader, start_process, wait_or_kill
 
 KEPT_CHARACTERS = 500_000
-"""Number of characters kept from the beginning of an output, and again from its end."""
+"""Number of characters kept from the beginning of a hook's output, and again from its end."""
 BLOCKING_EXIT_CODE = 2
-"""Exit code by which a hook blocks."""
+"""Exit code with which a hook command blocks the action of its event."""
 MAX_CHARACTERS = 10_000
-"""Maximum length of hook output for the model and the log, in characters."""
+"""Maximum number of characters of a hook's text that the model or the log gets."""
 CANNOT_BLOCK: frozenset[HookEvent] = frozenset({"SessionStart", "SessionEnd", "PostCompact"})
-"""Events that a hook cannot block, because they have already happened."""
+"""Events that a hook cannot block, because the action has already happened."""
 OutputDecision = Literal["none", "allow", "ask", "block", "stop", "failed"]
-"""Decision of one hook. "failed": the hook itself failed, without an effect. "stop": end the whole run."""
+"""Decision of one hook. "stop": end the agent's run. "failed": the hook itself failed, which has no effect."""
 LOGGED = 2_000
-"""Maximum length of a changed input in an event, in characters."""
+"""Maximum number of characters of a tool input changed by a hook that the event about the hook contains."""
 
 
 @attrs.frozen(kw_only=True)
 class CommandResult:
-    """Result of a command."""
+    """Result of running the command of one hook."""
 
     exit_code: int | None
-    """None if the command could not be started, or was killed because of its timeout."""
+    """Exit code; 128 plus the number of a signal that ended it; None if it could not start or was too slow."""
     output: str = ""
     errors: str = ""
     seconds: float
     failure: str = ""
-    """Reason why there is no exit code."""
+    """Reason why there is no exit code; empty if there is one."""
 
 
 async def run_command(
@@ -48,9 +48,9 @@ async def run_command(
 ) -> CommandResult:
     """Run *command* in a shell with *given* on its standard input, for at most *limit* seconds.
 
-    The command may ignore its input. After its exit, after the timeout and after a cancellation, the whole process
-    group gets SIGTERM, and SIGKILL *grace* seconds later; processes that have left the group are waited for only
-    briefly. Never returns before the shell is reaped. A command that fails, or that cannot be started, does not raise.
+    The command may ignore its input. At its exit, at the timeout or at a cancellation, the whole process group gets
+    SIGTERM, and SIGKILL *grace* seconds later; processes that have left the group are waited for only briefly. Never
+    returns before the shell has ended. A command that fails, or that cannot be started, does not raise.
     """
     began = trio.current_time()
     output, errors = BoundedOutput(KEPT_CHARACTERS), BoundedOutput(KEPT_CHARACTERS)
@@ -86,7 +86,7 @@ async def run_command(
 
 @asynccontextmanager
 async def _open_feed(stream: trio.lowlevel.FdStream, given: bytes) -> AsyncIterator[None]:
-    """Write *given* into the pipe while the block runs, then close the pipe."""
+    """Write *given* to the pipe *stream* in the background while the block runs; close the pipe afterwards."""
 
     async def feed() -> None:
         with contextlib.suppress(trio.BrokenResourceError):  # The command has closed its standard input.
@@ -102,70 +102,70 @@ async def _open_feed(stream: trio.lowlevel.FdStream, given: bytes) -> AsyncItera
 
 @attrs.frozen(kw_only=True)
 class HookOutput:
-    """Parsed output of one run of a hook."""
+    """Parsed output of one run of a hook: the decision and the texts."""
 
     decision: OutputDecision = "none"
     reason: str = ""
-    """Reason of the decision, as a text for the model; of a failure, for the user."""
+    """Reason of the decision, as a text for the model; if the hook failed, a text for the user."""
     context: str = ""
-    """Additional information for the model."""
+    """Additional information for the model; empty for none."""
     updated_input: Mapping[str, Any] | None = None
-    """New input of the tool call; None for no change."""
+    """Input that replaces the input of the tool call; None for no change."""
     message: str = ""
-    """Message for the user."""
+    """Message for the user; empty for none."""
 
 
 @attrs.frozen(kw_only=True)
 class HookDecision:
-    """Combined output of all hooks of one event: "block" wins, and "ask" wins over "allow"."""
+    """Combined output of all hooks of one event: one hook that blocks is enough, and "ask" wins over "allow"."""
 
     outputs: tuple[HookOutput, ...] = ()
 
     @property
     def objections(self) -> tuple[str, ...]:
-        """Reasons of all hooks that block."""
+        """Reasons of all hooks that block the action."""
         return tuple(each.reason for each in self.outputs if each.decision == "block")
 
     @property
     def stop(self) -> str | None:
-        """Reason to end the run; None to continue."""
+        """Reason of the first hook that ends the run of the agent; None if no hook does."""
         return next((each.reason for each in self.outputs if each.decision == "stop"), None)
 
     @property
     def refusal(self) -> str | None:
-        """Reasons of all hooks that block or end the run; None if there are none."""
+        """Reasons of all hooks that block the action or end the run, one per line; None if no hook does."""
         return "\n".join((*self.objections, *(() if self.stop is None else (self.stop,)))) or None
 
     @property
     def vote(self) -> Literal["allow", "ask"] | None:
-        """Combined vote on the permission of a tool call; None for no vote."""
+        """Vote on the tool call: "ask" prompts the user, "allow" skips the prompt, None is no vote; "ask" wins."""
         decisions = {each.decision for each in self.outputs}
         return "ask" if "ask" in decisions else "allow" if "allow" in decisions else None
 
     @property
     def vote_reason(self) -> str:
-        """Reason of the vote."""
+        """Reason of the first hook with the combined vote; empty without a vote."""
         return next((each.reason for each in self.outputs if each.decision == self.vote), "")
 
     @property
     def contexts(self) -> tuple[str, ...]:
-        """Information for the model, from each hook that has some."""
+        """Additional information for the model, one text for each hook that has printed such a text."""
         return tuple(each.context for each in self.outputs if each.context)
 
     @property
     def updated_input(self) -> Mapping[str, Any] | None:
-        """New input of the tool call; of several, that of the last hook."""
+        """Input that replaces the input of the tool call, from the last hook that changes it; None for no change."""
         updates = [each.updated_input for each in self.outputs if each.updated_input is not None]
         return updates[-1] if updates else None
 
 
 def combine_outputs(outputs: Iterable[HookOutput]) -> HookDecision:
-    """Combine *outputs*, which are in the order of the hooks."""
+    """Combine *outputs*, one for each hook that ran, in the order of the hooks."""
     return HookDecision(outputs=tuple(outputs))
 
 
 def parse_output(event: HookEvent, ran: CommandResult) -> HookOutput:
-    """Parse the result of a hook for *event*."""
+    """Return the decision and texts of a hook for *event*, from the result *ran* of its command. Never raises."""
     errors, output = ran.errors.strip()[:MAX_CHARACTERS], ran.output.strip()
     if ran.exit_code is None:
         return HookOutput(decision="failed", reason=ran.failure)
@@ -184,7 +184,7 @@ def parse_output(event: HookEvent, ran: CommandResult) -> HookOutput:
 
 
 class _InvalidOutput(ValueError):
-    """Error: the output of a hook is invalid."""
+    """Error: the JSON output of a hook is invalid; the text is for the user."""
 
 
 def _parse_object(event: HookEvent, value: dict[str, Any]) -> HookOutput:
@@ -193,7 +193,7 @@ def _parse_object(event: HookEvent, value: dict[str, Any]) -> HookOutput:
     if event == "PreToolUse":
         updated = own.get("updatedInput")
         if updated is not None and not isinstance(updated, dict):
-            raise _InvalidOutput("updatedInput must be an object")
+            raise _InvalidOutput("in the JSON output of this hook, updatedInput must be an object; correct the hook")
         parsed = attrs.evolve(parsed, updated_input=updated)
     if value.get("continue") is False:
         return attrs.evolve(parsed, decision="stop", reason=_text(value, "stopReason") or "A hook has ended the run.")
@@ -202,12 +202,13 @@ def _parse_object(event: HookEvent, value: dict[str, Any]) -> HookOutput:
 
 
 def _event_specific(event: HookEvent, value: dict[str, Any]) -> dict[str, Any]:
-    """Return the part of the output that is specific to *event*."""
+    """Return the member `hookSpecificOutput` of the output *value*, empty if missing. Raises `_InvalidOutput`."""
     own = value.get("hookSpecificOutput", {})
     if not isinstance(own, dict):
-        raise _InvalidOutput("hookSpecificOutput must be an object")
+        raise _InvalidOutput("in the JSON output of this hook, hookSpecificOutput must be an object; correct the hook")
     if (name := own.get("hookEventName", event)) != event:
-        raise _InvalidOutput(f"hookEventName is {name!r}, but the event is {event}")
+        problem = f"hookEventName is {name!r}, but the event is {event}"
+        raise _InvalidOutput(f"in the JSON output of this hook, {problem}; correct or remove hookEventName")
     return own
 
 
@@ -220,9 +221,13 @@ def _decision(event: HookEvent, value: dict[str, Any], own: dict[str, Any]) -> t
         decisions |= {"deny": "block", "allow": "allow", "ask": "ask", "approve": "allow"}
     if not isinstance(given, str | None) or given not in decisions:
         known = ", ".join(repr(each) for each in decisions if each is not None)
-        raise _InvalidOutput(f"the decision is {given!r}; for {event} it can be {known}")
+        raise _InvalidOutput(
+            f"in the JSON output of this hook, the decision is {given!r}; for {event} it can be {known}"
+        )
     if decisions[given] == "block" and event in CANNOT_BLOCK:
-        raise _InvalidOutput(f"{event} has already happened and cannot be blocked")
+        raise _InvalidOutput(
+            f"{event} has already happened, so this hook cannot block it; remove the decision {given!r}"
+        )
     return decisions[given], reason or ("No reason was given." if decisions[given] == "block" else "")
 
 
@@ -231,31 +236,31 @@ def _text(value: dict[str, Any], key: str) -> str:
     if text is None:
         return ""
     if not isinstance(text, str):
-        raise _InvalidOutput(f"{key} must be a text")
+        raise _InvalidOutput(f"in the JSON output of this hook, {key} must be a text; correct the hook")
     return text[:MAX_CHARACTERS]
 
 
 @attrs.frozen(kw_only=True)
 class HookRegistry:
-    """Hooks of one agent, and the input that every hook gets."""
+    """Hooks of one agent, and the data that is needed to run them."""
 
     hooks: tuple[Hook, ...]
     facts: Callable[[], Mapping[str, Any]]
-    """Returns the input of every hook: the session, the transcript, the directory, the mode."""
+    """Returns the input that every hook gets: the session, the transcript, the directory, the permission mode."""
     directory: Path
-    """Working directory of the hooks."""
+    """Working directory in which the hook commands run."""
     environment: Mapping[str, str]
     emit: Callable[[Event], None]
 
     def has(self, event: HookEvent) -> bool:
-        """True if there is a hook for *event*."""
+        """True if the agent has a hook for *event*."""
         return any(hook.event == event for hook in self.hooks)
 
     async def fire(self, event: HookEvent, subject: str = "", **facts: Any) -> HookDecision:
         """Run the hooks that match *event* concurrently, and return their combined decision.
 
-        *subject* is compared with the matchers; *facts* is the input specific to this event. Each run emits an event.
-        Cancellation kills all hooks first. Hooks that fail do not raise.
+        *subject* is compared with the matchers; *facts* is the input specific to this event. Emits an event for each
+        hook. Cancellation kills all hooks first. Hooks that fail do not raise.
         """
         hooks = matching_hooks(self.hooks, event, subject)
         if not hooks:

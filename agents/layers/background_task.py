@@ -1,4 +1,4 @@
-"""Background work of a layer: one request at a time, next to the turns of its agent."""
+"""Base class for background work of an agent, such as updates of notes: one request at a time."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -13,7 +13,7 @@ Request = TypeVar("Request")
 
 @asynccontextmanager
 async def run_in_background(function: Callable[[], Awaitable[None]], name: str) -> AsyncIterator[None]:
-    """Run *function* as a task for the duration of the block; the end of the block cancels the task."""
+    """Context manager that runs *function* as a background task. The end of the block cancels the task."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(function, name=name)
         try:
@@ -24,46 +24,46 @@ async def run_in_background(function: Callable[[], Awaitable[None]], name: str) 
 
 @attrs.define(eq=False)
 class BackgroundTask(ABC, Generic[Request]):
-    """Base of a task that handles requests one at a time; a pending request is replaced by a newer one."""
+    """Base class of a background task that handles requests one at a time. A new request replaces a waiting one."""
 
     name: ClassVar[str]
     is_open: bool = attrs.field(default=True, init=False)
-    """False after the block of `open` has ended; requests are then ignored."""
+    """False after the block of `open` has ended; later requests are ignored."""
     _pending: Request | None = attrs.field(default=None, init=False)
     _is_active: bool = attrs.field(default=False, init=False)
-    """True while a request or an exclusive block runs."""
+    """True while a request is handled or a block of `exclusive` runs."""
     _submitted: trio.Event = attrs.field(factory=trio.Event, init=False)
     _finished: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     @abstractmethod
     async def handle(self, request: Request) -> None:
-        """Handle one request."""
+        """Do the work for *request*. The background task calls this for one request at a time."""
 
     @property
     def is_busy(self) -> bool:
-        """True if a request is running or pending."""
+        """True if a request is handled or waits, or a block of `exclusive` runs."""
         return self._is_active or self._pending is not None
 
     def submit(self, request: Request) -> None:
-        """Handle *request* as soon as no other one is running; never blocks."""
+        """Let the background task handle *request* as soon as it is free; replaces a waiting request. Never blocks."""
         if self.is_open:
             self._pending = request
             self._submitted.set()
 
     async def wait_until_idle(self) -> None:
-        """Wait until no request is running or pending; this may take several model calls."""
+        """Wait until no request is handled or waits; this may take several model calls."""
         while self.is_busy:
             await self._finished.wait()
 
     async def drain(self, seconds: float) -> bool:
-        """Wait up to *seconds* until idle; return True if the task is idle."""
+        """Wait up to *seconds* until no request is handled or waits; return False if this limit has passed first."""
         with trio.move_on_after(seconds):
             await self.wait_until_idle()
         return not self.is_busy
 
     @asynccontextmanager
     async def exclusive(self) -> AsyncIterator[None]:
-        """Wait until idle, then handle no request until the block ends."""
+        """Wait until no request is handled, then delay all requests until the block ends, so that it runs alone."""
         await self.wait_until_idle()
         self._is_active = True
         try:
@@ -75,14 +75,15 @@ class BackgroundTask(ABC, Generic[Request]):
     async def open(self) -> AsyncIterator[None]:
         """Handle requests in the background until the block ends.
 
-        The end of the block cancels a running request, after `before_end` unless an error ends the block.
+        The end of the block cancels a running request. Before that, `before_end` is called, unless an error ended the
+        block.
         """
         async with run_in_background(self._run, self.name):
             yield
             await self.before_end()
 
     async def before_end(self) -> None:
-        """Do nothing; a subclass may wait here for a running request."""
+        """Do nothing. Called at the end of `open`, so that a subclass can wait for a running request."""
 
     async def _run(self) -> None:
         try:

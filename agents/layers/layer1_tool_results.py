@@ -15,16 +15,16 @@ from coterie.memory.layer_settings import ResultSettings
 
 @attrs.frozen(kw_only=True)
 class ToolResultStorage:
-    """Pipeline step that stores long tool results in files and leaves a preview in the conversation.
+    """Step after tool calls that stores long tool results in files and leaves a preview in the conversation.
 
-    The preview is recorded like any other message, so that later requests, resumes and forks send the same bytes.
+    The transcript contains only the preview, so later requests, also after a resume or in a fork, send equal bytes.
     """
 
     directory: Path
     settings: ResultSettings
 
     async def transform_results(self, agent: Agent, answers: Sequence[ToolAnswer]) -> Sequence[ToolAnswer]:
-        """Return the answers with long results replaced; if writing a file fails, return all of them unchanged."""
+        """Return *answers* with a preview in place of each long result; unchanged if a file cannot be written."""
         results = [LongResult(id=a.call["id"], text=a.result.text, cap=self._cap(a.tool)) for a in answers]
         chosen = select_results(results, self.settings)
         if not chosen:
@@ -46,7 +46,10 @@ class ToolResultStorage:
         return [attrs.evolve(answer, result=result) for answer, result in zip(answers, shown, strict=True)]
 
     def _cap(self, tool: Tool | None) -> int | None:
-        """Return the length over which a result of *tool* is stored; None for a tool that limits its own results."""
+        """Return the number of characters over which a result of *tool* is stored in a file.
+
+        None for an unknown tool, and for a tool that limits its results itself.
+        """
         if tool is None or tool.result_cap is None:
             return None
         if isinstance(tool, ExternalTool):

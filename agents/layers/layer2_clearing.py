@@ -1,4 +1,4 @@
-"""Layer 2: clearing of old tool results and media from the context."""
+"""Layer 2: removal of old tool results, images and PDF pages from the context of an agent."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,26 +28,26 @@ from coterie.memory.layer_settings import ClearingSettings
 
 API_BETA = "context-management-2025-06-27"
 API_MARGIN = 20_000
-"""Tokens below the compaction threshold at which the API clears; in a small window the margin is smaller."""
+"""Tokens between the prompt size at which the API clears results and the higher threshold of compaction."""
 API_MARGIN_PART = 8
-"""The margin is at most the threshold divided by this number."""
+"""In a small context window, `API_MARGIN` is reduced to the threshold of compaction divided by this number."""
 
 
 @attrs.define(eq=False)
 class _OldResults:
-    """Common base of the clearing mechanisms: finds old results and removes them."""
+    """Base class of the clearing mechanisms: finds old tool results in the conversation and removes them."""
 
     settings: ClearingSettings
     _results: ClearableResults
 
     def find_old(self, agent: Agent) -> Sequence[ClearableResult]:
-        """Return all clearable results, oldest first."""
+        """Return all tool results in the conversation that may be cleared, oldest first."""
         return self._results.update(agent.conversation.prefix, agent.conversation.epoch)
 
     def leave_out(self, agent: Agent, *, counts_small: bool = False) -> tuple[int, int]:
-        """Begin a new epoch without old results; return how many were cleared, and their estimated tokens.
+        """Rewrite the conversation without old tool results; return their number and their estimated tokens.
 
-        The newest `settings.keep` results stay. With *counts_small*, results too small to be cleared count among them.
+        The newest `settings.keep` results stay. With *counts_small*, these also include results too small to clear.
         """
         results, keep = self.find_old(agent), self.settings.keep
         kept = self._results.newest(keep) if counts_small else {result.id for result in results[-keep:]}
@@ -62,10 +62,10 @@ class _OldResults:
 
 @attrs.define(eq=False)
 class ClearByTime(_OldResults):
-    """Mechanism `time`: clears old results when the cache has expired and must be written again anyway."""
+    """Mechanism `time`: clears old results when the prompt cache has expired and must be written again anyway."""
 
     async def before_call(self, agent: Agent) -> None:
-        """Begin a new epoch without old results if the cache entries of the last reply have expired."""
+        """Remove old tool results from the conversation if the cache entries of the last reply have expired."""
         if not is_cold(agent):
             return
         before = agent.meter.tokens(agent.conversation)
@@ -76,10 +76,10 @@ class ClearByTime(_OldResults):
 
 @attrs.define(eq=False)
 class ClearByCache(_OldResults):
-    """Mechanism `cache`: asks the server to delete old results from the warm cache, without a changed byte."""
+    """Mechanism `cache`: asks the API to delete old results from its prompt cache; no earlier byte changes."""
 
     def add_blocks(self, agent: Agent, answers: Sequence[ToolAnswer]) -> AddedBlocks:
-        """Return a cache edit if there are too many results; it stays in the conversation and is sent every time."""
+        """Return a block that deletes old results from the cache if there are too many; later requests repeat it."""
         waiting = self.find_old(agent)
         coming = sum(answer.tool is not None and answer.tool.is_clearable for answer in answers)
         if len(waiting) + coming <= self.settings.trigger or is_cold(agent):
@@ -92,16 +92,16 @@ class ClearByCache(_OldResults):
 
 @attrs.define(eq=False)
 class ClearByApi(_OldResults):
-    """Mechanism `api`: the API clears old results, controlled by parameters in the key header; see `api_clearing`.
+    """Mechanism `api`: the API clears old results, as the request parameters from `api_clearing` tell it.
 
     The API decides anew for each request, so the end of the cleared part would move with every turn and cause a cache
-    miss. Therefore results that the API has cleared once are also removed from the conversation.
+    miss. Therefore this step also removes old results from the conversation after the API has cleared results.
     """
 
     _has_cleared: bool = False
 
     def on_reply(self, agent: Agent, reply: Reply) -> None:
-        """Emit an event for what the API has cleared."""
+        """Emit an event if the API has cleared results from the prompt of *reply*."""
         for edit in cleared_by_api(reply):
             if count := edit.get("cleared_tool_uses"):
                 after = reply.usage.total
@@ -109,7 +109,7 @@ class ClearByApi(_OldResults):
                 self._has_cleared = True
 
     async def before_call(self, agent: Agent) -> None:
-        """Remove the results that the API has cleared from the conversation."""
+        """Remove old results from the conversation if the API has cleared results from the last prompt."""
         if self._has_cleared:
             self._has_cleared = False
             # Count like the API, which would otherwise clear the rest with the next request.
@@ -118,7 +118,7 @@ class ClearByApi(_OldResults):
 
 
 def cleared_by_api(reply: Reply) -> Sequence[Mapping[str, Any]]:
-    """Return the context edits that the API reports for the prompt of *reply*."""
+    """Return the context edits (removals) that the API reports for the prompt of *reply*; empty if there were none."""
     edits: Sequence[Mapping[str, Any]] = (reply.context_management or {}).get("applied_edits", ())
     return edits
 
@@ -126,9 +126,9 @@ def cleared_by_api(reply: Reply) -> Sequence[Mapping[str, Any]]:
 def api_clearing(
     header: KeyHeader, model: Model, thresholds: Thresholds, settings: ClearingSettings, tools: Mapping[str, Tool]
 ) -> KeyHeader:
-    """Return *header* with parameters that let the API clear old results shortly before the compaction threshold.
+    """Return the request parameters *header*, extended so that the API clears old results shortly before a compaction.
 
-    Results of *tools* that are not clearable are excluded.
+    The parameters exclude those *tools* whose results must not be cleared.
     """
     trigger = api_trigger(thresholds)
     price = model.price(trigger)
@@ -146,26 +146,26 @@ def api_clearing(
 
 
 def api_trigger(thresholds: Thresholds) -> int:
-    """Return the number of prompt tokens at which the API clears.
+    """Return the number of prompt tokens from which the API clears old results, somewhat below a compaction.
 
-    A small window has a smaller margin: otherwise the API would clear all the time, and each time the rest is written
-    to the cache again.
+    In a small context window the distance is smaller. Otherwise the API would clear in nearly every request, and each
+    time the remaining prompt would be written to the cache again.
     """
     return max(1, thresholds.compact - min(API_MARGIN, thresholds.compact // API_MARGIN_PART))
 
 
 def result_tokens(agent: Agent, results: Sequence[ClearableResult]) -> int:
-    """Estimate the tokens of *results*."""
+    """Return the estimated tokens of *results*, which are in the agent's conversation."""
     return sum(estimate_block(agent.conversation.prefix[result.index].data) for result in results)
 
 
 def is_cold(agent: Agent) -> bool:
-    """Return True if the cache entries of the last reply have expired."""
+    """Return True if the prompt cache entries of the agent's last reply have expired; False before the first reply."""
     return agent.replied_at is not None and agent.clock.now() - agent.replied_at > CACHE_LIFETIMES[agent.ttl.last]
 
 
 def announce_clearing(agent: Agent, mechanism: Mechanism, results: int, before: int, after: int) -> None:
-    """Announce the expected cache miss, and emit the event of cleared *results*, with tokens *before* and *after*."""
+    """Emit the event of cleared *results*, and announce the cache miss, so that it is not reported as unexpected."""
     agent.announced.append(f"results cleared by {mechanism}")
     agent.emit(
         ResultsCleared(
@@ -179,15 +179,15 @@ def announce_clearing(agent: Agent, mechanism: Mechanism, results: int, before: 
 
 
 KEPT = 12 * 1024 * 1024
-"""Size in bytes up to which the newest media result stays; a larger one may exceed the API's limit alone."""
+"""Size in bytes up to which the newest result with media stays; a larger result could exceed the API's limit alone."""
 
 
 @attrs.frozen
 class MediaClearing:
-    """Overflow step that removes images and PDF pages when they are too large or too many for the API."""
+    """Step after a rejected request: removes images and PDF pages if they are too large or too many for the API."""
 
     async def on_overflow(self, agent: Agent, overflow: PromptTooLong) -> bool:
-        """Begin a new epoch without older media; return False if the text is too long, not the media."""
+        """Rewrite the conversation without older images and PDF pages; return False if the text alone is too long."""
         segments = agent.conversation.segments
         found = find_media_results(segments) if overflow.is_media else {}
         if not found:

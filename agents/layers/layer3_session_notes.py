@@ -1,4 +1,4 @@
-"""Layer 3: session notes, which a helper that may edit only the notes file updates while the agent works."""
+"""Layer 3: session notes, a file with a summary of an agent's work; a helper (background model call) updates it."""
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -35,26 +35,26 @@ from coterie.memory.notes.template import ERRORS, Template, default_template, fi
 
 PURPOSE = "notes"
 ROUNDS = 2
-"""Replies whose edits are executed: the second one can correct failed edits of the first."""
+"""Number of replies in one update whose edits are executed: the second reply can correct failed edits of the first."""
 _REQUIRED = ("path", "notes")
-"""Slots that a prompt of the user must have, because the model needs them to edit the notes."""
+"""Slots `{{name}}` that a prompt file of the user must contain, because the model needs their values for its edits."""
 
 
 @attrs.define(eq=False)
 class UpdateCost:
-    """Cost and edits of one helper so far."""
+    """Counter of the cost and the edits of one update of the notes."""
 
     _model: Model
     cost: Decimal = Decimal(0)
     output: int = 0
-    """Output tokens."""
+    """Output tokens of all replies of the update."""
     replies: int = 0
     edits: int = 0
     failure: str | None = None
-    """Error of the last edit; None if it succeeded."""
+    """Error line if all edits of the last reply with edits failed; None if at least one of them succeeded."""
 
     def count_reply(self, reply: Reply, answers: Sequence[ToolAnswer]) -> bool:
-        """Count *reply*; return True if all its edits succeeded or it was the last reply."""
+        """Count *reply*; return True to stop the update, because all its edits succeeded or it was the last reply."""
         self.replies += 1
         self.cost += self._model.cost(reply.usage)
         self.output += reply.usage.output
@@ -68,24 +68,24 @@ class UpdateCost:
 
 @attrs.frozen(kw_only=True)
 class NotesWriter:
-    """Writer of the notes file of one agent."""
+    """Writer of the session notes of one agent, with their file, template, prompt and size limits."""
 
     path: Path
-    """Path of the notes file, with links of its directory resolved."""
+    """Path of the notes file, with the symbolic links of its directory resolved."""
     template: Template
     prompt: str | None
     """The user's own prompt with `{{slots}}`; None for the built-in prompt."""
     settings: NotesSettings
     facts: Mapping[str, str]
-    """Values for the slots of the user's own prompt."""
+    """Values for slots in the user's own prompt, by slot name: agent and project."""
     pinned_sections: Sequence[PinnedSection]
 
     async def update(self, agent: Agent, start: HelperStart, spending: UpdateCost) -> tuple[NotesDocument, list[str]]:
-        """Let a helper update the notes to the state of *start*, then write the pinned sections.
+        """Let a helper edit the notes until they cover the conversation in *start*, then write the pinned sections.
 
         Returns the notes, and the headings of the sections that were truncated to their limit. Each edit and the end of
         the update replace the whole file; cancellation keeps the edits made so far. Raises `NotesUnusable` and
-        `OSError`, and as `run_helper` does.
+        `OSError`, and the exceptions of `run_helper`.
         """
         notes, content = await trio.to_thread.run_sync(begin_update, self.path, self.template)
         reply = await run_helper(
@@ -98,9 +98,10 @@ class NotesWriter:
             until=spending.count_reply,
         )
         if spending.failure is not None:
-            raise NotesUnusable(f"an edit failed: {spending.failure}")
+            raise NotesUnusable(f"an edit failed: {spending.failure} (the next update of the notes tries again)")
         if not spending.edits:
-            raise NotesUnusable(f"the model made no edit and stopped with {reply.stop_reason}")
+            reason = f"the model made no edit of the notes and stopped with {reply.stop_reason}"
+            raise NotesUnusable(f"{reason}; the next update tries again")
         kept = {section.heading: await section_text(section, agent, PURPOSE) for section in self.pinned_sections}
         end = partial(end_update, self.path, self.template, self.settings, kept)
         return await trio.to_thread.run_sync(end)
@@ -117,7 +118,7 @@ class NotesWriter:
         return fill_slots(self.prompt, {**self.facts, **facts})
 
     async def _denial(self, tool: Tool, arguments: Any, workspace: Workspace) -> str | None:
-        """Deny all calls but edits of the notes file: the `Denial` of the helper."""
+        """Return the reason to deny a tool call of the helper; None for an edit of the notes file, which is allowed."""
         if tool.name == Edit.name and list(tool.paths_affected(arguments, workspace)) == [self.path]:
             return None
         return f"Only Edit can be used here, and only on {self.path}."
@@ -126,10 +127,10 @@ class NotesWriter:
 def load_writer(
     agent: str, project: Path, scratch: Path, settings: NotesSettings, pinned: Sequence[PinnedSection] = ()
 ) -> NotesWriter:
-    """Create the writer of *agent*'s notes in the directory *scratch*.
+    """Create the writer of the notes of the agent named *agent*, in the file `notes.md` of the directory *scratch*.
 
-    The notes contain the text of the *pinned* sections verbatim. Blocks on the disk. Raises `ConfigInvalid` for an
-    unusable template or prompt file.
+    The notes contain the text of the *pinned* sections (team, tasks, mail) verbatim. Blocks on the disk. Raises
+    `ConfigInvalid` if the template or prompt file of the user is unusable.
     """
     facts = {"agent": agent, "project": str(project)}
     return NotesWriter(
@@ -159,7 +160,7 @@ def _prompt(path: Path, facts: Mapping[str, str]) -> str:
     for name in _REQUIRED:
         if name not in find_slots(text):
             raise ConfigInvalid(
-                str(path), f"has no slot {{{{{name}}}}}, which the model needs to edit the notes; add it"
+                str(path), f"has no slot {{{{{name}}}}}, but a prompt for session notes needs it; add it to the file"
             )
     return text
 
@@ -175,13 +176,14 @@ def _user_text(path: Path) -> str:
         return content.decode()
     except (OSError, UnicodeDecodeError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else "not UTF-8"
-        raise ConfigInvalid(str(path), f"cannot be read: {reason}") from exc
+        hint = "correct the file, or the setting in [layers.notes] that names it"
+        raise ConfigInvalid(str(path), f"cannot be read: {reason}; {hint}") from exc
 
 
 DIRECTIVE = 1_000
-"""Estimated tokens of the directive without the notes."""
+"""Estimated tokens of the instructions for an update, without the notes that they quote."""
 OUTPUT = 1_000
-"""Estimated output tokens of the first update."""
+"""Estimated output tokens of the first update of the notes."""
 _DELAYS: dict[Delay | None, str] = {
     "growth": "the context has grown too little since the last update",
     "calls": "too few tool calls since the last update",
@@ -192,41 +194,41 @@ _DELAYS: dict[Delay | None, str] = {
 
 @attrs.frozen(kw_only=True)
 class NotesState:
-    """The notes and the turn up to which they cover the conversation."""
+    """Text of the session notes, and the turn up to which they cover the conversation."""
 
     text: str
-    """The sections that are not empty, without the pinned ones."""
+    """All sections with content, except the pinned sections (team, tasks and mail)."""
     turn: int
-    """The first turn that the notes do not cover; they also do not cover the results of the calls before it."""
+    """First turn that the notes do not cover. They also lack the tool results of the turn before it."""
     errors: str
-    """Failed attempts that must not be repeated; may be empty."""
+    """Section of the notes about errors: failed attempts that must not be repeated. Empty if there were none."""
 
 
 @attrs.define(eq=False)
 class SessionNotesLayer(BackgroundTask[HelperStart]):
-    """Pipeline step that updates the session notes of one agent in the background, one update at a time.
+    """Step after each reply that updates the agent's session notes in the background, one update at a time.
 
     A failure becomes an event and never reaches the agent. The end of the block of `open` cancels a running update; to
-    keep it, await `wait_until_written` first. Continues the state of an earlier incarnation.
+    keep the update, await `wait_until_written` first. After a restart of the agent, the recorded schedule continues.
     """
 
     name: ClassVar[str] = "session notes"
     _agent: Agent
     _writer: NotesWriter
     _compaction: CompactionSettings | None = None
-    """Settings of a compaction that uses the notes as its summary; None if there is none.
+    """Settings of compaction if it may use the notes as a summary; None otherwise.
 
-    The schedule reserves money for an update shortly before that compaction.
+    The schedule then reserves money for an update shortly before a compaction.
     """
     _is_teammate: bool = True
-    """False if the agent ends after a reply without tool calls, so that an update after it would be useless."""
+    """False if the agent ends after a reply without tool calls, so that an update after such a reply is useless."""
     _schedule: NotesSchedule = attrs.field(init=False)
     _turn: int | None = attrs.field(init=False)
     """The first turn that the notes do not cover; None before the first update."""
     _tokens: int = attrs.field(default=0, init=False)
-    """Tokens of the notes."""
+    """Estimated tokens of the notes after the last update."""
     _output: int = attrs.field(default=OUTPUT, init=False)
-    """Output tokens of the last update."""
+    """Output tokens of the last update, from which the cost of the next update is estimated."""
 
     def __attrs_post_init__(self) -> None:
         agent, record = self._agent, self._agent.transcript.loaded.notes
@@ -247,11 +249,11 @@ class SessionNotesLayer(BackgroundTask[HelperStart]):
 
     @property
     def path(self) -> Path:
-        """Path of the notes file."""
+        """Path of the session notes file."""
         return self._writer.path
 
     def on_reply(self, agent: Agent, reply: Reply) -> None:
-        """Start an update from the current conversation if one is due."""
+        """Start an update of the notes after *reply*, if an update is due and none is running."""
         tokens = agent.meter.tokens(agent.conversation)
         self._schedule = self._schedule.after_turn(tokens, len(reply.tool_calls), agent.model.cost(reply.usage))
         # After a clearing by the API, the helper's prompt would not match the agent's cache entries.
@@ -262,7 +264,7 @@ class SessionNotesLayer(BackgroundTask[HelperStart]):
 
     @property
     def delay(self) -> str:
-        """The reason why the notes are not up to date."""
+        """Reason why the notes do not cover the last turns, as a phrase for an error message."""
         if not self.is_open:
             return "they are no longer updated"
         if self.is_busy:
@@ -272,11 +274,11 @@ class SessionNotesLayer(BackgroundTask[HelperStart]):
         return _DELAYS[self._delay(self._agent.meter.tokens(self._agent.conversation))]
 
     async def wait_until_written(self) -> None:
-        """Wait until no update is running; this may take several model calls."""
+        """Wait until no update of the notes is running; this may take several model calls."""
         await self.wait_until_idle()
 
     async def current(self) -> NotesState | None:
-        """Read the notes from their file; None if they are missing, empty or unreadable."""
+        """Read the notes from their file, for use as a summary; None if they are missing, empty or unreadable."""
         if self._turn is None:
             return None
         try:
@@ -290,11 +292,11 @@ class SessionNotesLayer(BackgroundTask[HelperStart]):
         return NotesState(text=notes.shown_text(), turn=self._turn, errors=notes.body(ERRORS))
 
     async def on_compacted(self, _agent: Agent, _compacted: Compacted) -> None:
-        """Measure the growth of the context from its size after the compaction."""
+        """After a compaction, restart the schedule: it measures growth from the new, smaller size of the context."""
         self._schedule = self._schedule.after_shrink(self._agent.meter.tokens(self._agent.conversation))
 
     async def handle(self, start: HelperStart) -> None:
-        """Update the notes to the state of *start*."""
+        """Update the notes so that they cover the conversation in *start*; a failure becomes an event."""
         began, spending = trio.current_time(), UpdateCost(self._agent.model)
         try:
             notes, trimmed = await self._writer.update(self._agent, start, spending)
@@ -324,7 +326,7 @@ class SessionNotesLayer(BackgroundTask[HelperStart]):
         )
 
     def _delay(self, tokens: int) -> Delay | None:
-        """The reason why no update is due now; None if one is due."""
+        """Return the condition that delays an update at a context size of *tokens*; None if an update is due."""
         agent, unknown = self._agent, 0
         if self._schedule.is_close(tokens):
             # The messages that would have to stay if the notes were used as a summary now.

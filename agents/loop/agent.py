@@ -1,4 +1,4 @@
-"""One agent: its conversation, its tools, and the steps around its model calls."""
+"""An agent as the turn loop uses it, and the protocols of its steps: code that runs around each model call."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -32,26 +32,26 @@ from coterie.agents.tools.tool import Denial, Tool, ToolResult, Workspace, call_
 from coterie.clock import Clock
 
 Durability = Literal["never", "turn", "always"]
-"""When the transcript is synced to disk: never, before each model call, or also before each tool call."""
+"""Moments at which a transcript file is synced to disk. turn: before model calls; always: also before tool calls."""
 
 
 TURN_NUMBERED = ("turn", "refresh")
-"""Purposes whose requests have the number of the agent's turn; those of other purposes are counted separately."""
+"""Purposes of model requests that carry the agent's turn number. For any other purpose, requests are counted from 1."""
 
 
 @attrs.frozen(kw_only=True)
 class ToolAnswer:
-    """The result of one tool call."""
+    """One tool call of the model with its result, as it passes through the pipeline steps."""
 
     call: dict[str, Any]
     tool: Tool | None
-    """None if the agent has no tool of this name."""
+    """The tool that the call names; None if the agent has no tool of this name."""
     result: ToolResult
 
 
 @attrs.frozen(kw_only=True)
 class AddedBlocks:
-    """Blocks that a step adds to the next message, and the records written with them."""
+    """Content blocks that a pipeline step adds to the next user message, and the transcript records written with it."""
 
     blocks: tuple[bytes, ...] = ()
     records: tuple[Addition, ...] = ()
@@ -62,67 +62,67 @@ UNREADABLE = ToolResult(text="The input of this call is not valid JSON. Make the
 
 
 class ResultStep(Protocol):
-    """Step that sees all tool results of one turn before they enter the conversation.
+    """Pipeline step that can change the tool results of one turn before they enter the conversation.
 
-    A helper runs this step too; *agent* is then the agent that the helper was forked from.
+    It also runs for a helper (a background continuation of the conversation); *agent* is then the helper's agent.
     """
 
     async def transform_results(self, agent: "Agent", answers: Sequence[ToolAnswer]) -> Sequence[ToolAnswer]:
-        """Return the answers as they enter the conversation, in the same order."""
+        """Return *answers* in the same order, with each result as the model is to see it, e.g. shortened."""
 
 
 class MessageStep(Protocol):
-    """Step that adds blocks to a message for the model, behind the tool results."""
+    """Pipeline step that adds blocks, such as received mail, to the next user message after its tool results."""
 
     def add_blocks(self, agent: "Agent", answers: Sequence[ToolAnswer]) -> AddedBlocks:
-        """Return the blocks to add; *answers* is empty if the message carries no tool results."""
+        """Return the blocks to add and their records. *answers* is empty if the message contains no tool results."""
 
 
 class CallStep(Protocol):
-    """Step that runs before each model call."""
+    """Pipeline step that runs before each model call of the turn loop, and may end the run instead."""
 
     async def before_call(self, agent: "Agent") -> EndReason | None:
-        """Prepare the call, or return the reason why the run must end instead."""
+        """Prepare the model call and return None. If the run must end without the call, return the reason."""
 
 
 class OverflowStep(Protocol):
-    """Step that shortens the conversation after the API rejected it as too long."""
+    """Pipeline step that shortens the conversation after the API reported that it does not fit into a request."""
 
     async def on_overflow(self, agent: "Agent", overflow: PromptTooLong) -> bool:
         """Shorten the conversation of *agent*; return True if it became shorter, so that the call can be retried."""
 
 
 class ReplyStep(Protocol):
-    """Step that sees each reply after it was recorded."""
+    """Pipeline step that processes each model reply after the reply was written to the transcript."""
 
     def on_reply(self, agent: "Agent", reply: Reply) -> None:
-        """Process *reply*; never blocks."""
+        """Process *reply*, for example emit an event. Must not block, because the tool calls of *reply* wait for it."""
 
 
 class StopStep(Protocol):
-    """Step that runs when the model makes no more tool calls, and can keep the agent working."""
+    """Pipeline step that runs when the model makes no more tool calls. It can make the agent continue."""
 
     async def on_stop(self, agent: "Agent", text: str) -> Sequence[bytes]:
-        """Return blocks that make the agent continue, or none to let it stop; *text* is the text of the last reply."""
+        """Return blocks of a user message to continue with, or no blocks to end the run. *text* is the last reply."""
 
 
 class EndStep(Protocol):
-    """Step that starts background work after a turn loop has completed."""
+    """Pipeline step that starts background work, such as saving memories, after a run of the turn loop."""
 
     def on_run_finished(self) -> None:
-        """Start the work; never blocks."""
+        """Start the background work if it is due, and return without waiting for it."""
 
 
 class CompactedStep(Protocol):
-    """Step that runs after a compaction of the conversation."""
+    """Pipeline step that runs after a compaction, which replaced older messages of the conversation by a summary."""
 
     async def on_compacted(self, agent: "Agent", compacted: Compacted) -> None:
-        """Handle the compaction that *compacted* reports."""
+        """Do what the step needs after the compaction that *compacted* reports, e.g. run a hook or reset its state."""
 
 
 @attrs.frozen(kw_only=True)
 class Pipeline:
-    """The steps of one agent by hook, in the order in which they run. Created by `coterie.agents.loop.pipeline`."""
+    """The steps of one agent by hook (the moment at which they run), in order. Created by `loop.pipeline.arrange`."""
 
     tool_results: tuple[ResultStep, ...] = ()
     new_message: tuple[MessageStep, ...] = ()
@@ -135,17 +135,17 @@ class Pipeline:
 
 
 Caller = Callable[["Agent", dict[str, Any]], Awaitable[ToolResult]]
-"""Function that executes a tool call; the argument is its `tool_use` block. If cancelled, it leaves nothing running."""
+"""Function that executes a tool call, given as parsed `tool_use` block. If cancelled, it stops all that it started."""
 
 
 async def call_without_hooks(agent: "Agent", call: dict[str, Any]) -> ToolResult:
-    """Execute a tool call that only permissions can deny: the `Caller` of an agent without hooks."""
+    """Execute *call*, unless the agent's permissions deny it. Used by agents without hooks (the user's commands)."""
     return await call_tool(agent.tools, call["name"], call["input"], agent.workspace, agent.denial)
 
 
 @attrs.define(eq=False, kw_only=True)
 class Agent:
-    """A live agent: its conversation, transcript, tools, model client and pipeline."""
+    """An agent that runs in this process: its conversation, transcript, tools, model client and pipeline steps."""
 
     identity: Identity
     model: Model
@@ -158,32 +158,32 @@ class Agent:
     caller: Caller = call_without_hooks
     meter: WindowMeter
     build_pipeline: Callable[["Agent"], Pipeline] = attrs.field(default=lambda _agent: Pipeline(), repr=False)
-    """Creates the pipeline; called last, because many steps keep a reference to their agent."""
+    """Creates the pipeline. The constructor calls it last, because many steps keep a reference to the agent."""
     pipeline: Pipeline = attrs.field(init=False)
     clock: Clock = attrs.field(factory=Clock)
     emit: Callable[[Event], None] = discard_event
     durability: Durability = "turn"
     ttl: CacheTtls = FIVE_MINUTES
     turn: int = 1
-    """Number of the next model call; a retried call keeps its number."""
+    """Number of the next turn (one model call with its tool calls), from 1. A retried call keeps its number."""
     replied_at: float | None = None
-    """Time at which the last reply was recorded, in seconds since 1970."""
+    """Time at which the last reply was recorded, in seconds since 1970; None before the first reply."""
     announced: list[str] = attrs.field(factory=list)
-    """Known reasons why the next reply will read less from the prompt cache."""
+    """Known reasons, such as a compaction, why the next reply will miss the prompt cache; such misses emit no event."""
     user_texts: list[str] = attrs.field(factory=list)
-    """Everything that the user wrote to the agent, its task included."""
+    """The agent's task and all texts that the user wrote to it, oldest first. A compaction keeps them verbatim."""
     open_mail: dict[str, UnansweredMessage] = attrs.field(factory=dict)
     """Messages of other agents that expect an answer and have none yet, by id."""
     request_counts: Counter[str] = attrs.field(factory=Counter)
-    """Number of model requests by purpose, turns excluded."""
+    """Number of model requests so far by purpose, such as session notes; requests of the agent's turns are excluded."""
     fork_of: str | None = None
-    """Name of the agent that this agent was forked from; None if it is no fork."""
+    """Name of the parent with whose conversation this agent started; None if the agent is not a fork."""
     inherited: int = 0
-    """Number of segments that the fork inherited."""
+    """Number of segments (conversation blocks) that a fork inherited from its parent; 0 if the agent is not a fork."""
     preface: tuple[bytes, ...] = ()
-    """Blocks to put before the next message; see `add_preface`."""
+    """Content blocks, collected by `add_preface`, with which the next message will begin."""
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    """Cancel scope of the running turn loop."""
+    """Cancel scope of the running turn loop, which `interrupt` cancels."""
 
     def __attrs_post_init__(self) -> None:
         loaded = self.transcript.loaded
@@ -200,18 +200,18 @@ class Agent:
         self.pipeline = self.build_pipeline(self)
 
     def add_preface(self, blocks: Iterable[bytes]) -> None:
-        """Put *blocks* before the next message, behind blocks that were added earlier."""
+        """Collect *blocks* with which the next message will begin, after blocks of earlier calls."""
         self.preface = (*self.preface, *blocks)
 
     def append_message(self, role: Role, blocks: Sequence[bytes], *also: Addition) -> None:
-        """Append a message to the conversation; write it and the records *also* to the transcript. Raises `OSError`."""
+        """Append a message to the conversation. Write it and the records *also* to the transcript. Raises `OSError`."""
         self.conversation.append(role, [*self.preface, *blocks])
         self.preface = ()
         self.apply_record(*also)
         self.transcript.record(self.conversation, *also)
 
     def apply_record(self, *records: Addition) -> None:
-        """Update user texts and unanswered mail from *records*, which the caller writes to the transcript."""
+        """Update `user_texts` and `open_mail` from *records*. The caller writes the records to the transcript."""
         for record in records:
             match record:
                 case UserTextRecord():
@@ -222,12 +222,12 @@ class Agent:
                     pass
 
     def workspace_changes(self) -> tuple[StateRecord, ...]:
-        """Return a record of the workspace changes since the last call, to be written with the next message."""
+        """Return a transcript record of tool state, e.g. files read, that changed since the last call, or nothing."""
         change = self.workspace.changes()
         return () if change is None else (change,)
 
     async def make_durable(self, before: Literal["call", "effect"]) -> None:
-        """Sync the transcript to disk if `durability` requires it *before* this point. Raises `OSError`."""
+        """Sync the transcript to disk if `durability` requires it *before* a model call or a tool. Raises `OSError`."""
         if self.durability == "always" or (self.durability == "turn" and before == "call"):
             await trio.to_thread.run_sync(self.transcript.sync)
 
@@ -241,7 +241,7 @@ class Agent:
         shared: bytes | None = None,
         purpose: str = "turn",
     ) -> ModelRequest:
-        """Create the model request that sends *rendered*, a rendering of *conversation*, in the agent's name."""
+        """Create the model request for *rendered*, the bytes of *conversation*. The numbers are as in `CallFacts`."""
         return ModelRequest(
             body=rendered.chunks,
             model=self.model,
@@ -265,9 +265,9 @@ class Agent:
         return last is not None and last.role == "user"
 
     def report_failure(self, layer: str, reason: object) -> None:
-        """Emit the event that *layer* has failed, because of the error or text *reason*."""
+        """Emit the event that an optional part of the agent, such as "mail" or "notes", failed for *reason*."""
         self.emit(LayerFailed(layer=layer, reason=str(reason)))
 
     def interrupt(self) -> None:
-        """Cancel the running turn; the loop then records what it has and ends with the reason `cancelled`."""
+        """Cancel the running turn loop. It records the tool results that exist and ends with the reason `cancelled`."""
         self.scope.cancel()

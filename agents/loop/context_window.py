@@ -1,4 +1,4 @@
-"""Fill level of an agent's context window."""
+"""Measurement of how many tokens of its context window an agent uses."""
 
 import attrs
 
@@ -10,22 +10,22 @@ from coterie.memory.compaction.result_clearing import CACHE_EDITS, deleted_resul
 
 @attrs.define(eq=False)
 class WindowMeter:
-    """Token counter of one conversation; each count looks only at the segments added since the last one."""
+    """Token counter of one conversation: the usage of the last reply, plus an estimate of the blocks added since."""
 
     thresholds: Thresholds
     _tokens: int = 0
     _counted: int = 0
-    """Number of segments that `_tokens` covers."""
+    """Number of segments (conversation blocks) that `_tokens` includes."""
     _epoch: int = 0
     _cached: int | None = None
 
     def resume(self, usage: Usage, counted: int, epoch: int) -> None:
-        """Set the count from *usage*, reported when the *epoch* had *counted* segments."""
+        """Set the count to the *usage* of a reply; *counted* segments and *epoch* (rewrites) are those of that time."""
         self._tokens, self._counted, self._epoch = usage.total, counted, epoch
         self._cached = usage.prompt - usage.input
 
     def tokens(self, conversation: Conversation) -> int:
-        """Tokens of the next request; after a rewrite the whole count is an estimate."""
+        """Return the input tokens of the next request. After a rewrite of earlier bytes, all of it is an estimate."""
         if conversation.epoch != self._epoch:
             self._tokens, self._counted, self._epoch, self._cached = 0, 0, conversation.epoch, None
         for index in range(self._counted, len(conversation)):
@@ -34,14 +34,15 @@ class WindowMeter:
         return self._tokens
 
     def cached(self, conversation: Conversation) -> int | None:
-        """Tokens that the last reply left in the prompt cache; None before the first reply and after a rewrite."""
+        """Return the tokens in the prompt cache after the last reply; None before any reply and after a rewrite."""
         return self._cached if conversation.epoch == self._epoch else None
 
 
 def _added(conversation: Conversation, index: int) -> int:
-    """Tokens that one block adds to the prompt; negative for a cache edit, which deletes earlier results.
+    """Estimate the tokens that the block at *index* adds to the prompt.
 
-    If deletions did not count, the request that makes room would itself look too long and trigger a compaction.
+    Negative for a cache edit, which makes the server delete earlier tool results. Otherwise the request that frees
+    space would itself seem too long and cause a compaction.
     """
     prefix = conversation.prefix
     if prefix[index].block_type != CACHE_EDITS:

@@ -21,12 +21,12 @@ from coterie.agents.prompts import render
 from coterie.agents.tools.tool import Access, Tool, ToolResult
 
 PAUSE = 0.1
-"""Least number of seconds between two `TextEmitted` events of one text."""
+"""Minimum seconds between two `TextEmitted` events of a text block that is still being streamed."""
 
 
 @attrs.define(eq=False)
 class TextStream:
-    """Converter from stream events of the API to `TextEmitted` events."""
+    """Converter from stream events of the API to `TextEmitted` events, with which viewers show a reply as it grows."""
 
     _turn: int
     _emit: Callable[[Event], None]
@@ -34,7 +34,7 @@ class TextStream:
     _emitted_at: float = float("-inf")
 
     def feed(self, event: dict[str, Any]) -> None:
-        """Process one stream event; emit its text at most every PAUSE seconds, and at the end of a block."""
+        """Collect the text of one stream event. Emit it at most every PAUSE seconds, and at the end of a block."""
         if event["type"] == "content_block_delta" and event["delta"].get("type") == "text_delta":
             self._pieces.append(event["delta"]["text"])
             if trio.current_time() - self._emitted_at >= PAUSE:
@@ -50,9 +50,9 @@ class TextStream:
 
 
 OUTPUT_SIZES = (8_000, 16_000, 32_000, 64_000)
-"""Values of `max_tokens`: the first one, then the next larger one after each reply that was cut off by the limit."""
+"""Values of `max_tokens`, tried in this order: a reply that the limit cut off is requested again with the next one."""
 READERS = 10
-"""Greatest number of read-only tool calls that run at the same time."""
+"""Maximum number of tool calls that run at the same time: calls that only read, or calls that start agents."""
 INTERRUPTED = ToolResult(
     text="The run was interrupted before this call had a result. It may or may not have taken effect.", is_error=True
 )
@@ -60,12 +60,12 @@ INTERRUPTED = ToolResult(
 WINDOW_FULL = "model_context_window_exceeded"
 
 _ENDS: Mapping[str, EndReason] = {"refusal": "refused", "max_tokens": "cut_off", WINDOW_FULL: "prompt_too_long"}
-"""Stop reasons of the API that end the loop although the reply is incomplete."""
+"""End reason of the run for each stop reason of the API that ends the loop with an incomplete reply."""
 
 
 @attrs.define(eq=False)
 class _Run:
-    """One run of the turn loop: its limits, its usage, and the tool calls and results of the current turn."""
+    """State of one run of the turn loop: limits, usage so far, and the tool calls and results of the current turn."""
 
     limits: RunLimits
     turns: int = 0
@@ -76,7 +76,7 @@ class _Run:
     calls: Sequence[dict[str, Any]] = ()
     results: dict[str, ToolResult] = attrs.field(factory=dict)
     has_recovered: bool = False
-    """True if the conversation was shortened since the last reply, because the API rejected it as too long."""
+    """True if shortening a too long conversation was tried since the last complete reply; prevents endless attempts."""
 
     @property
     def limit_reached(self) -> EndReason | None:
@@ -98,12 +98,12 @@ class _Run:
 
 
 async def run_loop(agent: Agent, limits: RunLimits) -> RunEnded:
-    """Run model turns until the model makes no more tool calls or a limit is reached.
+    """Run model turns until the model makes no more tool calls, or until a limit, a model error or a step ends the run.
 
-    Each message is recorded before it has effects: tool calls before they run, results before the model sees them.
-    `Agent.interrupt` and the limit of seconds end the turn with the results that exist by then. Cancellation from
-    outside and a crash leave open calls, which `close_open_calls` answers when the agent is resumed. Raises
-    `ReplyMalformed`, and `OSError` if the transcript cannot be written.
+    Each message is written to the transcript before it has effects: tool calls before they run, results before the
+    model sees them. `Agent.interrupt` and the limit of seconds end the turn with the tool results that exist then.
+    Cancellation from outside and a crash leave tool calls without results. When the agent is resumed,
+    `close_open_calls` answers them. Raises `ReplyMalformed`, and `OSError` if the transcript cannot be written.
     """
     run = _Run(limits)
     deadline = trio.current_time() + (limits.seconds or float("inf"))
@@ -116,7 +116,10 @@ async def run_loop(agent: Agent, limits: RunLimits) -> RunEnded:
 
 
 def close_open_calls(agent: Agent) -> int:
-    """Answer tool calls that a crash left open with an error, without running them again; return their number."""
+    """Append an error as the result of each tool call that a crash interrupted, and return the number of these calls.
+
+    The calls are not run again, because they may have had effects before the crash.
+    """
     open_calls = agent.conversation.open_tool_uses
     if open_calls:
         agent.append_message("user", [INTERRUPTED.block(call) for call in open_calls])
@@ -151,7 +154,7 @@ async def _work(agent: Agent, run: _Run) -> RunEnded:
 
 
 async def _ending(agent: Agent, run: _Run, reply: Reply) -> EndReason | None:
-    """Return the reason why the run ends with *reply*; None if a stop step objected and its blocks were appended."""
+    """Return the reason why the run ends with *reply*, or None if a `StopStep` added a message to continue with."""
     reason = _ENDS.get(reply.stop_reason, "completed")
     for step in agent.pipeline.stop if reason == "completed" else ():
         if blocks := await step.on_stop(agent, run.text):
@@ -161,7 +164,7 @@ async def _ending(agent: Agent, run: _Run, reply: Reply) -> EndReason | None:
 
 
 async def _recover(agent: Agent, run: _Run, overflow: PromptTooLong) -> bool:
-    """Shorten the conversation, at most once between two replies; return True if it is shorter now."""
+    """Shorten a conversation that is too long for the API, once between two replies; return True if it is shorter."""
     if run.has_recovered:
         return False
     run.has_recovered = True
@@ -207,7 +210,10 @@ async def _ask(agent: Agent, run: _Run) -> Reply:
 
 
 def _record_reply(agent: Agent, reply: Reply, max_tokens: int, *, is_taken: bool) -> None:
-    """Record the reply and, if it is taken, append its blocks that the API accepts in a request to the conversation."""
+    """Write *reply* to the transcript. If *is_taken*, append its blocks that a request may contain to the conversation.
+
+    *is_taken* is False for a reply that was cut off and will be requested again.
+    """
     record = ReplyRecord(
         turn=agent.turn,
         message_id=reply.message_id,
@@ -233,7 +239,7 @@ def _record_reply(agent: Agent, reply: Reply, max_tokens: int, *, is_taken: bool
 
 
 async def _run_calls(agent: Agent, run: _Run, reply: Reply) -> None:
-    """Run the tool calls of one turn."""
+    """Run the tool calls of *reply*, in parallel where possible, and store their results in *run*."""
     run.calls, run.results = reply.tool_calls, dict.fromkeys(reply.unreadable_calls, UNREADABLE)
     run.tool_calls += len(run.calls)
     await agent.make_durable("effect")
@@ -261,7 +267,7 @@ async def _run_call(agent: Agent, run: _Run, call: dict[str, Any]) -> None:
 
 
 def _batches(tools: Mapping[str, Tool], calls: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Group calls that may run at the same time: neighbours that all read or all start agents. Others run alone."""
+    """Group consecutive calls that may run at the same time: all only read, or all start agents. Others run alone."""
     batch: list[dict[str, Any]] = []
     together: Access | None = None
     for call in calls:
@@ -277,7 +283,7 @@ def _batches(tools: Mapping[str, Tool], calls: Sequence[dict[str, Any]]) -> Iter
 
 
 async def _answer(agent: Agent, run: _Run) -> None:
-    """Append one message with all tool results of the turn, after the pipeline transformed them, and added blocks."""
+    """Append one user message: the tool results of the turn, as the steps changed them, and blocks that steps add."""
     answers: Sequence[ToolAnswer] = [
         ToolAnswer(call=call, tool=agent.tools.get(call["name"]), result=run.results.get(call["id"], INTERRUPTED))
         for call in run.calls

@@ -1,16 +1,17 @@
-"""The pipeline of an agent: one ordered table of all steps around its model calls.
+"""The pipeline of an agent: one ordered table of all steps, which are code that runs around its model calls.
 
-`STEPS` is the only place that orders steps. Read it from top to bottom: each row names the hook at which a step runs,
-the layer that it belongs to, and the setting that switches it off. Agents, forks and agents in a shared process select
-from the same table by their role; a helper runs the hook `tool_results` of its agent and nothing else. The layers:
+`STEPS` is the only place that orders steps. Each row names the hook (the moment) at which a step runs, the layer that
+it belongs to, and the setting that switches it off. Agents and forks (agents that start with their parent's
+conversation) use the same table. A helper (a background call of the agent) runs only the hook `tool_results`. The
+layers keep the context small:
 
-1. tool results: long results go to a file, a preview stays
-2. clearing: old results leave the context, by time, by cache edit or by the API
-3. session notes: a helper keeps notes, which serve as a free summary
+1. tool results: long results are stored in files, and a preview stays
+2. clearing: old results are removed from the context, by time, by cache edit or by the API
+3. session notes: a helper writes notes, which compaction can use as a summary without a model call
 4. compaction: a summary replaces the older part of the conversation
-5. extraction: facts worth keeping become memories
+5. extraction: facts worth keeping are saved as memories
 6. dreaming: memories are consolidated, as a change that can be reviewed
-7. messaging: work leaves the context for forks, subagents and teammates
+7. messaging: forks, subagents and teammates do work in contexts of their own
 """
 
 from collections.abc import AsyncIterator, Collection, Sequence
@@ -50,26 +51,26 @@ from coterie.memory.compaction.result_clearing import ClearableResults
 from coterie.memory.layer_settings import LayersSettings
 
 Hook = Literal["tool_results", "new_message", "before_call", "overflow", "reply", "stop", "end", "compacted"]
-"""Moment at which a step runs: on the results of a turn, on the message that carries them, before a model call, when
-the API rejects the prompt as too long, after a reply, when the model makes no more calls, when a turn loop has
-completed, after a compaction. `Pipeline` has one field for each."""
+"""Moment at which a step runs, in this order: on the tool results of a turn, on the message that contains them, before
+a model call, when the prompt is too long for the API, after a reply, when the model makes no more tool calls, when a
+turn loop has completed, after a compaction. `Pipeline` has one field for each."""
 
 PipelineRole = Literal["agent", "fork"]
 
 
 @attrs.frozen
 class Row:
-    """One row of the table: a step at a hook."""
+    """One row of the table `STEPS`: a pipeline step, and a hook (moment around a model call) at which it runs."""
 
     hook: Hook
     step: str
-    """The field of `Steps`."""
+    """Name of the field of `Steps` that contains the step."""
     layer: int | None = None
-    """None for a step that belongs to no context layer."""
+    """Number of the context layer to which the step belongs; None for a step outside the layers."""
     setting: str | None = None
-    """The key that switches the step off; None if it is always on."""
+    """Key of the setting that switches the step on or off; None if the step is always on."""
     roles: tuple[PipelineRole, ...] = ("agent", "fork")
-    """A step that changes the prefix while the cache is warm is for agents only: forks share the prefix."""
+    """Kinds of agents that run the step. A fork must not change the cached prompt that it shares with its parent."""
 
 
 RESULTS = "layers.results.enabled"
@@ -118,15 +119,15 @@ STEPS = (
 )
 
 BACKGROUND = ("keepalive", "session_notes", "recall", "extraction", "dreaming", "progress")
-"""Steps with a background task, in the order in which they are opened; they are closed in reverse."""
+"""Names of the steps with a background task, in the order of starting these tasks. They are stopped in reverse."""
 
 
 @attrs.frozen
 class JobNotices:
-    """Step that reports background jobs of the agent's shell that have ended."""
+    """Step that tells the model which background jobs of the agent's shell have ended."""
 
     def add_blocks(self, agent: Agent, _answers: Sequence[ToolAnswer]) -> AddedBlocks:
-        """Return one block with a line for each job that has ended since the last message."""
+        """Return one text block with a line for each job that ended since the last message; none if no job ended."""
         news = agent.workspace.jobs.take_finished() if agent.workspace.jobs else ()
         return AddedBlocks(blocks=(text_block("\n".join(news)),)) if news else NOTHING
 
@@ -136,12 +137,12 @@ LEVELS = ("block", "compact", "warn")
 
 @attrs.define(eq=False)
 class WindowCheck:
-    """Step that emits an event when the context reaches a threshold, once until it falls below the threshold."""
+    """Step that emits an event when the context window fills to a threshold, and ends the run at the last threshold."""
 
     _level: str | None = None
 
     async def before_call(self, agent: Agent) -> EndReason | None:
-        """Emit an event for a newly reached threshold; end the run at the last one."""
+        """Emit an event if the highest reached threshold is another one than before; end the run at `block`."""
         tokens = agent.meter.tokens(agent.conversation)
         thresholds = attrs.asdict(agent.meter.thresholds)
         level = next((level for level in LEVELS if tokens >= thresholds[level]), None)
@@ -153,7 +154,7 @@ class WindowCheck:
 
 @attrs.frozen(kw_only=True)
 class Steps:
-    """All steps of one agent; None for a step that the agent does not have, such as hooks without a hook file."""
+    """All pipeline steps of one agent; None for a step that the agent lacks, such as hooks without a hook file."""
 
     tool_results: ToolResultStorage | None = None
     hook_messages: HookMessages | None = None
@@ -179,7 +180,10 @@ class Steps:
 
 
 def arrange(steps: Steps, disabled: Collection[str] = (), role: PipelineRole = "agent") -> Pipeline:
-    """Create the pipeline: *steps* in the order of the table, without those whose setting is in *disabled*."""
+    """Create the pipeline of *steps* in the order of `STEPS`, without rows whose setting is in *disabled*.
+
+    Rows that are not for agents of this *role* are left out too.
+    """
     rows = [row for row in STEPS if row.setting not in disabled and role in row.roles]
     chosen: dict[str, tuple[Any, ...]] = {
         hook: tuple(step for row in rows if row.hook == hook and (step := getattr(steps, row.step)) is not None)
@@ -191,10 +195,10 @@ def arrange(steps: Steps, disabled: Collection[str] = (), role: PipelineRole = "
 def disabled_settings(
     settings: Settings, header: KeyHeader | None = None, *, is_embedded: bool = False
 ) -> frozenset[str]:
-    """Return the settings of the table that are off; *header* is that of the conversation, if it has begun.
+    """Return the keys of the settings that switch steps off, for `arrange`.
 
-    A switch without a value is off with the embedded server, because a script has no reply to calls that it does not
-    expect.
+    *header* has the parameters of a conversation that has begun, which keeps clearing as in its first request. A
+    setting without a value (None) is off with the embedded server, whose script has no reply to unexpected calls.
     """
     switches = {row.setting: settings.value(row.setting) for row in STEPS if row.setting is not None}
     if header is not None:  # a conversation keeps the parameters of its first request
@@ -207,7 +211,7 @@ def disabled_settings(
 
 @asynccontextmanager
 async def open_background(steps: Steps) -> AsyncIterator[None]:
-    """Run the background tasks of *steps* for the duration of the block."""
+    """Start the background tasks of *steps*, such as keeping notes, and stop them at the end of the block."""
     async with AsyncExitStack() as stack:
         for name in BACKGROUND:
             if (step := getattr(steps, name)) is not None:
@@ -218,7 +222,7 @@ async def open_background(steps: Steps) -> AsyncIterator[None]:
 def context_steps(
     settings: LayersSettings, tools: dict[str, Tool], scratch: Path, compaction: CompactionStep | None = None
 ) -> Steps:
-    """Create the steps that work only on an agent's own context; stored results go to files below *scratch*."""
+    """Create the steps that need nothing but the agent's context. Long tool results are stored below *scratch*."""
     clearing = settings.clearing
     results = ClearableResults(lambda name: name in tools and tools[name].is_clearable)
     return Steps(

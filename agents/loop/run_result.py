@@ -21,22 +21,23 @@ EndReason = Literal[
     "shutdown",
     "hook",
 ]
-"""completed: the model made no more tool calls. budget: a limit of tokens, seconds or dollars was reached. cut_off: a
-reply did not fit even in the largest `max_tokens`. blocked: the context is too full for another turn. shutdown: an
-authorised agent or the user requested the end. hook: a hook of the user ended the run."""
+"""Reason why a run of the turn loop ended. completed: the model made no more tool calls. budget: a limit of tokens,
+seconds or dollars was reached. refused: the model declined. cut_off: a reply did not fit even in the largest
+`max_tokens`. blocked: the context is too full for another turn. shutdown: an authorised agent or the user requested the
+end. hook: a hook (a command of the user at an event) ended the run."""
 
 
 @attrs.frozen(kw_only=True)
 class RunLimits:
-    """Limits of one run of an agent; None means no limit. The gateway enforces the limit in dollars."""
+    """Limits of one run of an agent's turn loop; None means no limit. A limit in dollars is enforced elsewhere."""
 
     turns: int = 200
     tokens: int | None = None
-    """Input and output tokens of all model calls together."""
+    """Maximum sum of input and output tokens over all model calls of the run."""
     seconds: float | None = None
 
     def without(self, ended: "RunEnded") -> "RunLimits":
-        """Return the limits that remain after *ended*; the limit of seconds starts anew."""
+        """Return the limits for a next run after *ended*: fewer turns and tokens, but the full number of seconds."""
         tokens = None if self.tokens is None else max(0, self.tokens - ended.usage.total)
         return attrs.evolve(self, turns=max(0, self.turns - ended.turns), tokens=tokens)
 
@@ -47,7 +48,7 @@ class RunEnded:
 
     reason: EndReason
     text: str = ""
-    """Text of the last reply."""
+    """Text of the model's last reply; empty if there was no reply."""
     turns: int = 0
     tool_calls: int = 0
     """Tool calls that the model made, including denied and failed ones."""
@@ -55,10 +56,10 @@ class RunEnded:
     cost: Decimal = Decimal(0)
     """Cost of the run in dollars, exact."""
     error: ModelError | BudgetSpent | None = None
-    """Error of the API or the gateway that ended the run."""
+    """Error of the API or of the budget check that ended the run; None if no error ended it."""
 
     def __add__(self, later: "RunEnded") -> "RunEnded":
-        """Combine this result with that of a *later* run: reason and text of the later one, usage of both."""
+        """Combine two results: reason, text and error of the *later* run, and the sums of the counts and costs."""
         return attrs.evolve(
             later,
             turns=self.turns + later.turns,

@@ -1,4 +1,4 @@
-"""MCP client of one agent: calls the tools of servers in the MCP host process."""
+"""MCP client of one agent: calls tools of MCP servers through the MCP host, the process that runs the servers."""
 
 import contextlib
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from coterie.mailbox.transports.bridge.socket_path import check_uid, read_creden
 
 @attrs.frozen(kw_only=True)
 class McpAccess:
-    """Address and token of the MCP host, passed to agents over sockets and never in the environment."""
+    """Socket address of the MCP host, which runs the MCP servers, and its token; never in the environment."""
 
     address: str
     token: str = attrs.field(repr=False)
@@ -24,22 +24,24 @@ class McpAccess:
 
 @attrs.define(eq=False)
 class McpClient:
-    """Calls tools for one agent; tasks may use it concurrently. Close it when the agent ends."""
+    """Calls MCP tools for one agent; tasks may use it concurrently. Close it when the agent ends."""
 
     agent: str
     access: McpAccess | None
-    """Access to the MCP host; None if the session has no servers."""
+    """Address and token of the MCP host; None if the session has no MCP servers."""
     seconds: float
-    """Timeout of a call, in seconds."""
+    """Timeout of one tool call, in seconds."""
     _lifetime: trio.SocketStream | None = None
 
     async def call(self, server: str, tool: str, arguments: Mapping[str, Any]) -> ToolCalled:
-        """Call a tool of *server* and return its result.
+        """Call *tool* of the MCP server *server* and return its result, which may be an error of the tool.
 
-        Cancellation also cancels the call in the host. Raises `ToolFailed`.
+        Cancellation also cancels the call in the MCP host. Raises `ToolFailed` if the server gives no result.
         """
         if self.access is None:
-            raise ToolFailed(f"The MCP server {server} is not connected in this run of the session.")
+            raise ToolFailed(
+                f"The MCP server {server} is not connected in this run of the session. Continue without its tools."
+            )
         await self._hold_connection(self.access)
         request = CallTool(
             token=self.access.token,
@@ -54,12 +56,15 @@ class McpClient:
                 await write_frame(stream, msgspec.json.encode(request))
                 frame = await read_frame(stream, FRAME_LIMIT)
         except (OSError, PeerInvalid, trio.BrokenResourceError) as exc:
-            raise ToolFailed(f"The MCP server {server} cannot be reached: {exc}") from exc
+            raise ToolFailed(
+                f"The MCP server {server} cannot be reached: {exc}. It is unknown whether the call was executed. Check "
+                "its effect, then repeat the call or continue without the tools of this server."
+            ) from exc
         if frame is None:  # A new host process does not know this agent, so the connection is opened again.
             await self.aclose()
             raise ToolFailed(
                 f"The MCP host process ended in the middle of this call of {server}. It is unknown whether the call "
-                "was executed. The host is started again for the next call."
+                "was executed: check its effect before you repeat the call. The next call starts the host again."
             )
         answer = reply_decoder.decode(frame)
         if isinstance(answer, CallFailed):
@@ -67,7 +72,7 @@ class McpClient:
         return answer
 
     async def _hold_connection(self, access: McpAccess) -> None:
-        """Open a connection that tells the host how long this agent exists; the kernel closes it even after a crash."""
+        """Open a connection whose end, even after a crash, tells the MCP host that this agent has ended."""
         if self._lifetime is None:
             # The call itself reports this error.
             with contextlib.suppress(OSError, PeerInvalid, trio.BrokenResourceError):
@@ -79,14 +84,14 @@ class McpClient:
                 await write_frame(stream, msgspec.json.encode(KeepConnection(token=access.token, agent=self.agent)))
 
     async def aclose(self) -> None:
-        """Close the connection, so that the host closes the agent's own servers."""
+        """Close the connection to the MCP host, which then closes the servers that only this agent uses."""
         if self._lifetime is not None:
             lifetime, self._lifetime = self._lifetime, None
             await trio.aclose_forcefully(lifetime)
 
 
 async def _connect(address: str) -> trio.SocketStream:
-    """Connect to *address*. Raises `OSError`, and `PeerInvalid` if a process of another user listens there."""
+    """Connect to the socket of the MCP host. Raises `OSError`, and `PeerInvalid` if another user listens there."""
     sock = trio.socket.socket(trio.socket.AF_UNIX)
     try:
         await sock.connect(address)

@@ -1,4 +1,4 @@
-"""Tool of an MCP server, as the model calls it."""
+"""Tool of an MCP server, in the form in which an agent offers it to the model."""
 
 import base64
 import binascii
@@ -16,14 +16,14 @@ from coterie.agents.tools.files.images import media_type_of, show_image
 from coterie.agents.tools.tool import Access, ExternalInput, ExternalTool, Image, ToolResult, Workspace
 
 RESULT_CAP = 100_000
-"""Length above which a result is stored, in characters: about 25,000 tokens."""
+"""Length of a result, in characters, above which it is stored in a file: about 25,000 tokens."""
 PICTURES = 10
-"""Maximum number of images of one result that the model gets."""
+"""Maximum number of images of one tool result that are shown to the model."""
 
 
 @attrs.frozen(kw_only=True)
 class McpTool(ExternalTool):
-    """One tool of one server, for one agent. Its effects are unknown, so the access is that of a command."""
+    """One tool of one MCP server, for one agent. Its effects are unknown, so it needs the permission of a command."""
 
     listed: ListedTool
     caller: McpClient
@@ -33,21 +33,21 @@ class McpTool(ExternalTool):
 
     @property
     def name(self) -> str:
-        """Name of the tool, with the name of its server."""
+        """Name of the tool for the model, which contains the name of its server."""
         return self.listed.name
 
     @property
     def description(self) -> str:
-        """Description by the server."""
+        """Description of the tool for the model, written by the server."""
         return self.listed.description
 
     @property
     def schema(self) -> msgspec.Raw:
-        """Input schema by the server; as `ExternalTool.schema`."""
+        """JSON Schema of the input, as the server sent it; always the same bytes."""
         return self.listed.schema
 
     async def run(self, arguments: ExternalInput, _workspace: Workspace) -> ToolResult:
-        """Call the tool and return the result of the server, which may be an error."""
+        """Call the tool on its server, and return the result, which may be an error. Raises `ToolFailed`."""
         answer = await self.caller.call(self.listed.server, self.listed.tool, arguments.values)
         if answer.is_error:  # The API does not accept images in an error result.
             return ToolResult(text=answer.text, is_error=True)
@@ -60,12 +60,12 @@ class McpTool(ExternalTool):
 
 
 def mcp_tools(listed: Sequence[ListedTool], caller: McpClient) -> Mapping[str, McpTool]:
-    """Return the tools of the session's servers for one agent, in the order of a request."""
+    """Return the tools *listed* for the session as tools of one agent, by name, in the order of a request."""
     return {each.name: McpTool(listed=each, caller=caller) for each in listed}
 
 
 def _shown(picture: ToolImage, number: int) -> tuple[str, Image | None]:
-    """Return a text about an image, and the image if the model can read it."""
+    """Return a text about *picture*, image *number* of a result, and the image itself if the model can read it."""
     try:
         content = base64.b64decode(picture.data, validate=True)
     except binascii.Error:

@@ -1,18 +1,18 @@
-"""Messages between an agent and the MCP host process."""
+"""Messages between an agent and the MCP host, the process that runs the MCP servers of a session."""
 
 import msgspec
 
 from coterie.agents.root_link.wire_format import WireMessage
 
 FRAME_LIMIT = 32 * 1024 * 1024
-"""Maximum size of a request or a reply, in bytes, including images."""
+"""Maximum size of one request or reply, in bytes, including images."""
 
 
 class CallTool(WireMessage, tag="call_tool", frozen=True):
-    """Request to call a tool. Closing the connection before the reply cancels the call."""
+    """Request of an agent to call a tool. It is cancelled if the agent closes the connection before the reply."""
 
     token: str
-    """Token that every agent of the session has, but no program that an agent starts."""
+    """Secret of the session that proves the sender is an agent; programs that an agent starts do not have it."""
     agent: str
     server: str
     tool: str
@@ -22,22 +22,22 @@ class CallTool(WireMessage, tag="call_tool", frozen=True):
 
 
 class KeepConnection(WireMessage, tag="stay", frozen=True):
-    """Request to keep the servers of this agent until it closes this connection."""
+    """Request to keep the servers that only this agent uses until it closes this connection."""
 
     token: str
     agent: str
 
 
 class ToolImage(msgspec.Struct, frozen=True, kw_only=True):
-    """An image, as the server sent it."""
+    """Image in the result of a tool call, as the server sent it."""
 
     media_type: str
     data: str
-    """Content in base64."""
+    """Content of the image, in base64."""
 
 
 class ToolCalled(WireMessage, tag="tool_called", frozen=True):
-    """Result of a tool call."""
+    """Reply to `CallTool`: the result of the tool call."""
 
     text: str
     pictures: list[ToolImage] = msgspec.field(default_factory=list)
@@ -45,7 +45,7 @@ class ToolCalled(WireMessage, tag="tool_called", frozen=True):
 
 
 class CallFailed(WireMessage, tag="not_called", frozen=True):
-    """Reply to a call that the server did not answer, with the reason."""
+    """Reply to `CallTool` if there is no result from the server, with the reason as a text for the model."""
 
     reason: str
 

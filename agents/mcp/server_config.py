@@ -1,4 +1,4 @@
-"""Configuration of an MCP server, from `.mcp.json` files and definitions."""
+"""Configuration of an MCP server, parsed from `mcp.json` files and agent definitions."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -16,55 +16,56 @@ Transport = Literal["stdio", "http"]
 
 KEYS: Mapping[Transport, tuple[str, ...]] = {"stdio": ("command", "args", "env", "cwd"), "http": ("url", "headers")}
 KINDS: Mapping[str, Transport] = {"stdio": "stdio", "http": "http", "streamable-http": "http"}
-"""Values of `type` in configuration files."""
+"""Accepted values of the key `type` of a server, each with the transport that it means."""
 LONGEST_NAME = 64
-"""Maximum length of a server name, in characters; the name of the tool must fit behind it."""
+"""Maximum length of a server name, in characters, so that a tool name, which contains it, is not too long."""
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 ReportProblem = Callable[[str, str | None], None]
-"""Called with a problem, and with the key of the server that has the problem, or None."""
+"""Function to call with a problem, and with the key of the server that contains it; None for the whole server."""
 
 
 @attrs.frozen(kw_only=True)
 class ServerConfig:
-    """Configuration of one server. Variables are not replaced yet, so it contains no secrets from the environment."""
+    """Configuration of one MCP server, with `${VAR}` not replaced, so without secrets from the environment."""
 
     name: str
-    """Plain name, see `plain_name`."""
+    """Name of the server in the form that tool names use; see `plain_name`."""
     transport: Transport
     command: tuple[str, ...] = ()
-    """Program of a stdio server, and its arguments."""
+    """Program of a stdio server, followed by its arguments; empty for an HTTP server."""
     env: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     cwd: str | None = None
     url: str = ""
     headers: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     is_shared: bool = True
-    """True if one connection serves all agents of a session."""
+    """True if all agents of a session use the same connection to the server."""
 
     @property
     def content(self) -> bytes:
-        """Bytes that the user approves; every change of the configuration changes them."""
+        """Bytes to which the user's approval is bound; they change with every change of the configuration."""
         return msgspec.json.encode(attrs.asdict(self), order="sorted")
 
     @property
     def where(self) -> str:
-        """Command or URL of the server in one line, without the values of variables."""
+        """Command or URL of the server in one line, to show to the user, with variables not replaced."""
         return " ".join(self.command) if self.transport == "stdio" else self.url
 
     @property
     def variables(self) -> frozenset[str]:
-        """Names of all variables in the configuration."""
+        """Names of all environment variables that the configuration refers to."""
         texts = (*self.command, *self.env.values(), self.cwd or "", self.url, *self.headers.values())
         return frozenset(name for text in texts for name, _ in _VARIABLE.findall(text))
 
     def with_variables(self, environ: Mapping[str, str]) -> "ServerConfig":
-        """Replace `${VAR}` and `${VAR:-default}`. Raises `ConfigInvalid` for a variable that is not set."""
+        """Return a copy with the values of `${VAR}` and `${VAR:-default}`. Raises `ConfigInvalid` without a value."""
 
         def value(match: re.Match[str]) -> str:
             name, default = match.groups()
             if name not in environ and default is None:
-                raise ConfigInvalid(self.name, f"the variable {name} is not set; set it, or write ${{{name}:-default}}")
+                hint = f"set it, or write ${{{name}:-default}} in the configuration of this MCP server"
+                raise ConfigInvalid(self.name, f"the environment variable {name} is not set; {hint}")
             return str(environ.get(name, default))
 
         fill = partial(_VARIABLE.sub, value)
@@ -80,9 +81,9 @@ class ServerConfig:
 
 
 def parse_server(name: str, value: object, report: ReportProblem) -> ServerConfig | None:
-    """Parse the configuration of a server; None for a disabled server, and for an invalid one after *report*.
+    """Parse *value*, the configuration of the MCP server *name*; None if it is disabled or invalid.
 
-    Unknown keys are reported and ignored. Booleans may be strings, as in front matter.
+    Problems are passed to *report*. Unknown keys are ignored. Booleans may be the strings "true" and "false".
     """
     plain = plain_name(name)
     if not plain or len(plain) > LONGEST_NAME:
@@ -141,7 +142,7 @@ def _parse_http(name: str, fields: Mapping[str, Any], report: ReportProblem) -> 
 
 
 def _texts(name: str, fields: Mapping[str, Any], key: str, report: ReportProblem) -> dict[str, str] | None:
-    """Return the mapping of strings in *key*; None if it has another type."""
+    """Return the mapping of strings in the key *key*; None, after a call of *report*, if it is not such a mapping."""
     given = fields.get(key, {})
     if isinstance(given, dict) and all(isinstance(value, str) for value in given.values()):
         return cast("dict[str, str]", given)

@@ -1,7 +1,7 @@
-"""Tool list of a session's MCP servers, in a file.
+"""File with the list of all MCP tools of a session.
 
-Tools are at the beginning of every request. A server that lists other tools later would change the cached prefix, so
-the first list of each server is used for the whole session.
+Tools are at the beginning of every request, where a change would make the cached prefix useless. So the first list of
+each server is used for the whole session, even if the server lists other tools later.
 """
 
 from pathlib import Path
@@ -17,46 +17,48 @@ VERSION = 1
 
 
 class ListedTool(msgspec.Struct, frozen=True, kw_only=True):
-    """One tool of a server."""
+    """One tool of an MCP server, as the server has listed it."""
 
     name: str
-    """Name for the model."""
+    """Name of the tool for the model, which contains the name of the server."""
     server: str
     tool: str
-    """Name on the server."""
+    """Name of the tool on its server."""
     description: str
     schema: msgspec.Raw
-    """Input schema, as the server sent it."""
+    """JSON Schema of the input, as the server sent it."""
     kinds: list[str] | None = None
-    """Agent types whose definitions configure the server; None for a server of all agents."""
+    """Agent types that may use the tool, because their definitions configure its server; None for all agent types."""
 
 
 class McpToolList(msgspec.Struct, frozen=True, kw_only=True):
-    """All tools of a session's servers, in the order of a request."""
+    """Tools of all MCP servers of a session, in the order of a request, and instructions for the model."""
 
     v: int = VERSION
     tools: list[ListedTool] = msgspec.field(default_factory=list)
     instructions: dict[str, str] = msgspec.field(default_factory=dict)
-    """Instructions for the use of each server, by server."""
+    """Text of each server about the use of its tools, by name of the server."""
 
     def to_text(self) -> str:
-        """Return the instructions as a text for agents; empty if there are none."""
+        """Return the instructions of all servers as one text for agents; empty if there are no instructions."""
         texts = [f"## {server}\n\n{text}" for server, text in sorted(self.instructions.items())]
         return render("mcp", words="\n\n".join(texts)) if texts else ""
 
     def save(self, session: Path) -> None:
-        """Write the list to the directory of a session. Blocks. Raises `OSError`."""
+        """Write the list to its file in *session*, the directory of a session. Blocks. Raises `OSError`."""
         replace_file(session / FILE, msgspec.json.encode(self) + b"\n", mode=0o600)
 
 
 def load_tool_list(session: Path) -> McpToolList | None:
-    """Load the list of a *session* directory; None without a list. Blocks. Raises `ConfigInvalid` and `OSError`."""
+    """Load the list in the *session* directory; None without a list. Blocks. Raises `ConfigInvalid` and `OSError`."""
     try:
         tool_list = msgspec.json.decode((session / FILE).read_bytes(), type=McpToolList)
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as exc:
-        raise ConfigInvalid(str(session / FILE), f"is not a list of tools: {exc}") from exc
+        reason = f"is not a valid list of this session's MCP tools: {exc}; repair the file, or start a new session"
+        raise ConfigInvalid(str(session / FILE), reason) from exc
     if tool_list.v != VERSION:
-        raise ConfigInvalid(str(session / FILE), f"has version {tool_list.v}; this program supports version {VERSION}")
+        reason = f"is a list of MCP tools in version {tool_list.v}, but this program supports version {VERSION}"
+        raise ConfigInvalid(str(session / FILE), f"{reason}; start a new session, or use another version of Coterie")
     return tool_list

@@ -1,34 +1,34 @@
-"""Names of MCP tools, `mcp__server__tool`, and matching of entries with them."""
+"""Names of MCP tools, `mcp__server__tool`, and the entries in rules and definitions that match such names."""
 
 import re
 from collections.abc import Iterable
 
 PREFIX = "mcp__"
 LONGEST = 128
-"""Maximum length of a tool's name in the API, in characters."""
+"""Maximum length of a tool name that the API accepts, in characters."""
 
 _UNFIT = re.compile(r"[^a-zA-Z0-9-]+")
 
 
 def plain_name(name: str) -> str:
-    """Return *name* as part of a tool name: letters, digits, `-`, and one `_` for each run of other characters."""
+    """Return the server name *name* for use in tool names: letters, digits, `-`, and `_` for all other characters."""
     return _UNFIT.sub("_", name).strip("_")
 
 
 def tool_name(server: str, tool: str) -> str | None:
-    """Return the tool name for the model; None for an invalid name. *server* is a plain name."""
+    """Return the name of *tool* for the model; None if it is empty or too long. *server* is a plain name."""
     fit = re.sub(r"[^a-zA-Z0-9_-]", "_", tool)
     name = f"{PREFIX}{server}__{fit}"
     return name if tool and len(name) <= LONGEST else None
 
 
 def server_of(entry: str) -> str | None:
-    """Return the server that *entry* of a rule or a definition refers to; None if it refers to no MCP server."""
+    """Return the server in *entry*, such as `mcp__server__tool`; None if *entry* does not begin with `mcp__`."""
     return entry.removeprefix(PREFIX).partition("__")[0] if entry.startswith(PREFIX) else None
 
 
 def matches_tool(entry: str, name: str) -> bool:
-    """True if *entry* matches the tool *name*: by its name, its server's name, or a prefix followed by `*`."""
+    """True if *entry* of a rule matches the tool *name*: by its name, its server, or a prefix followed by `*`."""
     if entry == name:
         return True
     if not (entry.startswith(PREFIX) and name.startswith(PREFIX)):

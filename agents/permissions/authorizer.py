@@ -1,4 +1,4 @@
-"""Authorizer of a running agent: its permissions, and prompts for calls that they do not decide."""
+"""Authorizer of a running agent: decides on its tool calls by its permissions, or else by a prompt for the user."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,23 +26,21 @@ USER = "user"
 
 @attrs.define(eq=False)
 class Authorizer:
-    """Decides over the calls of one agent; rules that the user grants are kept in memory only."""
+    """Decides on the tool calls of one agent. Rules that the user grants at a prompt are kept in memory only."""
 
     permissions: Permissions
-    """May be replaced at any time; takes effect at the next call."""
+    """Permissions of the agent. They may be replaced at any time; the next call uses the new ones."""
     asker: UserPrompter | None = None
     on_decision: Callable[[PermissionDecided], None] = lambda _: None
-    """Called for each prompt, and for each decision except those of a mode that simply allows the call."""
+    """Called with each prompt, and with each decision except when the mode simply allows the call."""
     granted: list[Rule] = attrs.field(factory=list)
     _asking: trio.Lock = attrs.field(factory=trio.Lock, init=False)
 
     async def denial(self, tool: Tool, arguments: Any, workspace: Workspace, vote: Vote | None = None) -> str | None:
-        """Return the reason for a denial, as a text for the model, or None.
+        """Return the reason why the call is denied, as a text for the model; None if the call may run.
 
-        Raises `ToolFailed` as `paths_affected` does.
-
-        *vote* is the combined vote of hooks. Only one prompt is open at a time. Cancellation of an open prompt grants
-        nothing.
+        *vote* is the combined vote of the user's hooks. Only one prompt is open at a time. Cancellation of an open
+        prompt grants nothing. Raises `ToolFailed` as `Tool.paths_affected` does.
         """
         verdict = self.permissions.evaluate(tool, arguments, workspace, self.granted, vote)
         if isinstance(verdict, NeedsPrompt) and self.asker is not None:

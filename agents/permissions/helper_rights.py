@@ -1,4 +1,4 @@
-"""Permissions of a helper that reads and writes files, and the commands that are known to only read."""
+"""Rights of a helper (a background model call of an agent, such as for memories), and commands that only read."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ PLAIN = frozenset(
         *("md5sum", "sha1sum", "sha256sum", "cksum", "whoami", "uname"),
     }
 )
-"""Commands that write nothing, with any arguments."""
+"""Commands that write no file, whatever their arguments are."""
 FORBIDDEN: Mapping[str, tuple[str, ...]] = {
     "date": ("-s", "--set"),
     "file": ("-C", "--compile"),
@@ -33,7 +33,7 @@ FORBIDDEN: Mapping[str, tuple[str, ...]] = {
     "uniq": (),
     "git": ("-O", "--output", "--ext-diff", "--textconv", "--filters", "--open-files-in-pager", "--exec-path"),
 }
-"""Commands that only read, except with these options."""
+"""Commands that only read, unless they get one of these options."""
 GIT = frozenset(
     {
         *("log", "show", "diff", "status", "blame", "grep", "shortlog", "describe"),
@@ -41,13 +41,15 @@ GIT = frozenset(
     }
 )
 SYSTEM = frozenset({"", "/bin/", "/usr/bin/"})
-"""Allowed prefixes of a command's name; another directory may contain a different program of this name."""
+"""Allowed texts before the name of a command; in another directory, a different program may have this name."""
 
 _BUNDLE = re.compile(r"-[A-Za-z0-9]")
 
 
 def write_reason(line: CommandLine) -> str | None:
-    """Return the part of *line* that may write, as in "it has ..."; None if the line certainly only reads."""
+    """Return the part of *line* that may write, as a phrase such as "a redirection"; None if the line certainly only
+    reads.
+    """
     if reason := opaque_reason(line):
         return reason
     reasons = (_command_write_reason(command) for command in (*line.commands, *line.substituted))
@@ -77,7 +79,7 @@ def _is_reading_git(arguments: tuple[ShellWord, ...]) -> bool:
 
 
 def _may_be_one_of(word: ShellWord, options: tuple[str, ...]) -> bool:
-    """True if *word* may be one of *options*, also abbreviated, or in a group of letters."""
+    """True if the argument *word* may mean one of *options*: abbreviated, or in a group of letters such as `-xo`."""
     first = word.pieces[0] if word.pieces else ""
     if first is None:
         return bool(options)
@@ -96,19 +98,22 @@ def _means(given: str, option: str) -> bool:
 
 @attrs.frozen(kw_only=True)
 class HelperRights:
-    """Reading in the project and other directories, read-only commands there, and writing in a few directories."""
+    """Rights of a helper: it may read the project and some directories, also by commands, and write in a few."""
 
     readable: tuple[Path, ...] = ()
-    """Readable directories, in addition to the project and to *writable*."""
+    """Directories that the helper may read, in addition to the project and to *writable*."""
     writable: tuple[Path, ...]
     authority: Authorizer | None = None
-    """Authorizer of the agent, whose deny rules apply to the helper too."""
+    """Authorizer of the agent, whose deny rules apply to its helper too; None to apply no rules."""
 
     reading: ClassVar = frozenset({"Read", "Grep", "Glob"})
     writing: ClassVar = frozenset({"Write", "Edit"})
 
     async def denial(self, tool: Tool, arguments: Any, workspace: Workspace) -> str | None:
-        """Return the reason for a denial, or None; never prompts. Raises `ToolFailed` as `paths_affected` does."""
+        """Return why the helper may not make the call, as a text for the model; None if it may. Never prompts the user.
+
+        Raises `ToolFailed` as `Tool.paths_affected` does.
+        """
         call = ToolCallFacts.of(tool, arguments, workspace)
         layers = () if self.authority is None else self.authority.permissions.layers()
         if rule := next((rule for layer in layers for rule in layer.deny if rule.may_be(call)), None):
@@ -144,14 +149,14 @@ class HelperRights:
 
 
 def _arguments(line: CommandLine) -> Iterator[ShellWord]:
-    """Yield the arguments of the commands, and the files that their input comes from."""
+    """Yield the arguments of all commands in *line*, and the files from which input is redirected."""
     for command in (*line.commands, *line.substituted):
         yield from command.words[1:]
         yield from (redirection.target for redirection in command.redirections if redirection.operator == "<")
 
 
 def _path_of(word: ShellWord, workspace: Workspace) -> Path | None:
-    """Return the path that *word* stands for; None if it is unknown before the command runs."""
+    """Return the path that *word*, an argument of a command, would name; None if it is not known in advance."""
     text = word.text if word.is_literal else word.raw
     if text.startswith("-"):
         option, _, text = text.partition("=")
@@ -168,7 +173,7 @@ def _path_of(word: ShellWord, workspace: Workspace) -> Path | None:
 
 
 def _beginning(directory: Path, pattern: str) -> Path | None:
-    """Return the directory that contains all matches of *pattern*; None if there is no such directory."""
+    """Return the directory below which all matches of the file name pattern are; None if that is unknown."""
     parts = Path(pattern).parts
     fixed = next((number for number, part in enumerate(parts) if any(sign in part for sign in "*?[{")), len(parts))
     return None if ".." in parts[fixed:] else directory.joinpath(*parts[:fixed]).resolve()

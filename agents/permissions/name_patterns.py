@@ -1,4 +1,4 @@
-"""Names in rules: the tools that exist, and patterns of host names and agent types."""
+"""Names that rules use: the existing tools, and patterns of host names and agent types."""
 
 import re
 
@@ -9,7 +9,7 @@ TOOL_NAMES = (
     *("SearchTranscript", "SendMessage", "TaskCreate", "TaskList", "TaskClaim", "TaskUpdate"),
     *("Agent", "TaskStop", "ExitPlanMode", "Skill", "WebFetch"),
 )
-"""Names of all tools, in the order of a request; those of `BUILT_IN` come first.
+"""Names of all tools except MCP tools, in the order of a request; those of `BUILT_IN` come first.
 
 Listed here so that parsing rules and definitions imports no tool; a test compares the list with the tools.
 """
@@ -19,13 +19,13 @@ _PATTERN = re.compile(r"domain:\s*((?:\*\.)?[A-Za-z0-9_.-]+|\[?[0-9A-Fa-f:.]+\]?
 
 @attrs.frozen
 class DomainPattern:
-    """Pattern of one host, or of all hosts below a domain."""
+    """Pattern in a WebFetch rule: one host, all hosts below a domain (`*.example.org`), or all hosts (`*`)."""
 
     host: str
 
     @classmethod
     def parse(cls, text: str) -> "DomainPattern":
-        """Parse the text between the brackets. Raises `ValueError`."""
+        """Parse the text in the brackets of a rule, such as `domain:example.org`. Raises `ValueError`."""
         match = _PATTERN.fullmatch(text)
         if match is None:
             raise ValueError("a rule for web pages needs a host: domain: and its name")
@@ -38,18 +38,18 @@ class DomainPattern:
 
 @attrs.frozen
 class AgentTypePattern:
-    """Pattern of agent types, by name."""
+    """Pattern in an Agent rule: the names of the agent types that it matches."""
 
     agent_types: frozenset[str]
 
     @classmethod
     def parse(cls, text: str) -> "AgentTypePattern":
-        """Parse the text between the brackets. Raises `ValueError`."""
+        """Parse the text in the brackets of a rule: agent types, separated by commas. Raises `ValueError`."""
         agent_types = frozenset(agent_type.strip() for agent_type in text.split(","))
         if "" in agent_types:
             raise ValueError("the brackets must contain names of agent types, separated by commas")
         return cls(agent_types)
 
     def covers(self, agent_type: str) -> bool:
-        """True if the pattern contains *agent_type*."""
+        """True if *agent_type* is one of the agent types of the pattern."""
         return agent_type in self.agent_types

@@ -1,4 +1,4 @@
-"""Patterns of paths in rules, and protected paths that no rule can open for editing."""
+"""Patterns of paths in permission rules, and protected paths, which no rule can open for editing."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ from coterie.glob_pattern import LEFT_OUT, GlobPattern
 from coterie.paths import WORKTREES, home_directory, project_directory
 
 SEARCH_LIMIT = 10_000
-"""Maximum number of files and directories that are searched for a match; a larger tree counts as a match."""
+"""Maximum number of files and directories that are compared with a pattern; a larger tree counts as a match."""
 
 _WILDCARDS = frozenset("*?[{")
 
@@ -22,7 +22,8 @@ PROTECTED_DIRECTORIES = frozenset(
         *(".ssh", ".gnupg", ".aws", ".kube", ".docker", ".azure"),
     }
 )
-"""Directories with hooks, settings, agent definitions, memory, tasks that editors run, and keys."""
+"""Names of directories that only the user may edit, because they contain hooks, settings, memory, editor tasks or keys.
+"""
 PROTECTED_FILES = frozenset(
     {
         *(".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".inputrc"),
@@ -33,25 +34,25 @@ PROTECTED_FILES = frozenset(
         *(".netrc", ".pgpass", ".npmrc", ".pypirc", ".curlrc", ".wgetrc"),
     }
 )
-"""Start-up files, git configuration, configured tool servers, and passwords."""
+"""Names of files that only the user may edit: start-up files, git configuration, tool servers and passwords."""
 
 
 @attrs.frozen(kw_only=True)
 class PathPattern:
-    """Pattern of paths as in `.gitignore`, compared with resolved paths."""
+    """Pattern of paths in a permission rule, as in `.gitignore`; compared with paths after links are followed."""
 
     anchor: Path | None
-    """Directory that the pattern is relative to; None for the root of the workspace."""
+    """Directory that the pattern is relative to; None for the root of the agent's workspace."""
     fixed: tuple[str, ...]
-    """Parts of the path before the first wildcard."""
+    """Parts of the pattern, which slashes separate, before the first part with a wildcard."""
     wildcard: GlobPattern | None
-    """Pattern behind the fixed parts; None to match everything below them."""
+    """Pattern for the path below the fixed parts; None to match everything below them."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """Parse a path with wildcards; a text without a slash is a name that may occur anywhere below the root.
 
-        Raises `ValueError` with the problem.
+        Raises `ValueError` with the problem and the correction.
         """
         anchor, pattern = Path("/") if text.startswith("/") else None, text
         if text == "~" or text.startswith("~/"):
@@ -69,22 +70,22 @@ class PathPattern:
 
     @classmethod
     def exactly(cls, path: Path) -> Self:
-        """Return the pattern of *path*, which is absolute, and of everything below it."""
+        """Return the pattern that matches *path*, which is absolute, and everything below it."""
         return cls(anchor=Path("/"), fixed=path.parts[1:], wildcard=None)
 
     def is_exactly(self, path: Path, root: Path) -> bool:
-        """True if the pattern names *path* itself."""
+        """True if the pattern has no wildcard and names *path*; relative patterns begin at *root*."""
         return self.wildcard is None and self._base(root) == path
 
     def covers(self, path: Path, root: Path) -> bool:
-        """True if *path* and everything below it certainly match.
+        """True if the pattern certainly matches *path* and everything below it, as an allow rule must.
 
-        Links in the pattern itself are not followed, because changing such a link would move the permission.
+        Links in the pattern itself are not followed, because a changed link would move the permission to other files.
         """
         return self._describes(path, self._base(root))
 
     def may_be_in(self, path: Path, root: Path) -> bool:
-        """True if *path*, or something below it, may match, with links followed in both."""
+        """True if the pattern may match *path*, or something below it, with links followed in both."""
         bases = {self._base(root)}
         with contextlib.suppress(OSError, RuntimeError):  # A cycle of links leads to no file.
             bases.add(self._base(root).resolve())
@@ -101,7 +102,7 @@ class PathPattern:
         return wildcard is None or any(wildcard.matches("/".join(parts[: n + 1])) for n in range(len(parts)))
 
     def _is_below(self, directory: Path, base: Path) -> bool:
-        """True if a search of *directory* could find a match."""
+        """True if something below *directory* matches; *base* is the directory of the fixed parts."""
         if self.wildcard is None:
             return base.is_relative_to(directory) and base.exists()
         if not base.is_relative_to(directory) and not directory.is_relative_to(base):
@@ -111,7 +112,7 @@ class PathPattern:
 
 
 def _walk(top: Path) -> Iterator[Path]:
-    """Yield everything below *top*, except directories that searches skip."""
+    """Yield all files and directories below *top*, except in directories such as `.git` that searches ignore."""
     for parent, directories, files in os.walk(top):
         directories[:] = [name for name in directories if name not in LEFT_OUT]
         for name in (*directories, *files):
@@ -119,14 +120,14 @@ def _walk(top: Path) -> Iterator[Path]:
 
 
 def is_inside(path: Path, directory: Path) -> bool:
-    """True if *path*, which is resolved, is *directory* or below it, with links of *directory* followed."""
+    """True if *path*, which is resolved, is *directory* or below it; links in *directory* are followed."""
     return path.is_relative_to(directory.resolve())
 
 
 def is_protected(path: Path, root: Path) -> bool:
-    """True if only the user may change *path*, which is resolved; case is ignored.
+    """True if only the user may change *path*, which is resolved, because it affects later runs; ignores case.
 
-    Directories above *root* do not count, because the user has chosen *root* as the place of work.
+    Protected names above *root* have no effect, because the user has chosen *root* as the place of work.
     """
     root = root.resolve()
     below = path.relative_to(root) if path.is_relative_to(root) else path

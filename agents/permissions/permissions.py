@@ -1,7 +1,7 @@
-"""Permissions of one agent, the verdict over one tool call, and the rules that a prompt proposes.
+"""Permissions of one agent: the verdict on each tool call, and the rules that a prompt proposes to the user.
 
-The model gets the reason of a denial as the result, so that it can continue without the call. Tools are never removed
-from the request instead, so that prefixes stay shared.
+The model gets the reason of a denial as the result of the call, so that it can continue without the call. Tools are
+never removed from a request instead, because agents share the cached prefix that contains all tools.
 """
 
 import glob
@@ -23,9 +23,9 @@ from coterie.agents.tools.tool import JOBS_DIRECTORY, RESULTS_DIRECTORY, Externa
 from coterie.agents.tools.web.web_fetch import WebFetchInput
 
 HOOK = "hook"
-"""`by` of a verdict that a hook's vote decided."""
+"""Value of `by` in a verdict that was decided by the vote of a hook."""
 SUBJECT_ARGUMENTS = frozenset({"command", "file_path", "notebook_path", "path", "url"})
-"""Arguments that a prompt shows as its subject."""
+"""Names of tool arguments that a prompt shows as the subject of the call, not as its details."""
 HAVE_SUBCOMMANDS = frozenset(
     {
         *("git", "gh", "hg", "svn", "npm", "pnpm", "yarn", "bun", "deno", "cargo", "go", "rustup", "dotnet", "mvn"),
@@ -35,23 +35,23 @@ HAVE_SUBCOMMANDS = frozenset(
         *("bundle", "gem", "rails", "composer", "php", "mix", "aws", "gcloud", "az", "coterie"),
     }
 )
-"""Programs whose second word selects the action."""
+"""Programs whose second word selects the action, such as `git push`, so that proposed rules contain this word."""
 ONLY_EXACT = WRAPPERS | {
     *("python", "python3", "node", "perl", "ruby", "php", "lua", "awk", "sed", "npx", "bunx", "uvx", "source", "."),
     *("rm", "rmdir", "mv", "dd", "shred", "truncate", "ln", "chmod", "chown", "kill", "pkill", "killall", "tee"),
     *("curl", "wget", "scp", "rsync", "nc", "cd", "export", "alias", "set", "shopt", "enable", "hash"),
 }
-"""Programs that can do anything, destroy or send data: an approval must not cover all their arguments."""
+"""Programs that can run anything, or destroy or send data: a proposed rule covers only exactly this command line."""
 
 _SUBCOMMAND = re.compile(r"[a-z][a-z0-9:_-]*")
 
 
 @attrs.frozen(kw_only=True)
 class Permissions:
-    """Mode and rules of one agent and, set by `within`, of its ancestors.
+    """Mode and rules of one agent; `parent` adds those of all agents above it.
 
     Modes: "default" allows reading inside the workspace and asks for the rest. "acceptEdits" also allows edits there.
-    "plan" allows only reading. "dontAsk" is like "default", but denies where that would ask. "bypassPermissions" allows
+    "plan" allows only reading. "dontAsk" is like "default", but denies where "default" asks. "bypassPermissions" allows
     everything that no rule and no role limit denies.
     """
 
@@ -61,12 +61,12 @@ class Permissions:
     deny: tuple[Rule, ...] = ()
     limits: tuple[RoleLimit, ...] = ()
     parent: "Permissions | None" = None
-    """Permissions of the parent, which this agent cannot exceed."""
+    """Permissions of the agent's parent, which the agent cannot exceed; None for an agent without a parent."""
 
     def within(self, parent: "Permissions") -> "Permissions":
-        """Return these permissions, limited so that no verdict is milder than that of *parent*.
+        """Return these permissions with *parent* as a limit: no verdict is milder than that of *parent*.
 
-        The role limits of *parent* are not inherited.
+        Role limits of *parent*, which restrict the tools of one agent type, are not inherited.
         """
         outer = parent if self.parent is None else self.parent.within(parent)
         return attrs.evolve(self, parent=attrs.evolve(outer, limits=()))
@@ -79,9 +79,10 @@ class Permissions:
         granted: Sequence[Rule] = (),
         vote: Vote | None = None,
     ) -> Verdict:
-        """Return the verdict over one call; *granted* are rules granted by the user, *vote* is the vote of hooks.
+        """Return the verdict on one tool call.
 
-        Follows links and searches directories in their current state. Raises `ToolFailed` as `paths_affected` does.
+        *granted* are rules that the user granted at prompts; *vote* is the combined vote of hooks. Follows links and
+        searches directories in their current state. Raises `ToolFailed` as `Tool.paths_affected` does.
         """
         call = ToolCallFacts.of(tool, arguments, workspace)
         if limit := next((limit for limit in self.limits if limit.denies(call)), None):
@@ -89,7 +90,7 @@ class Permissions:
         return _strictest([layer._evaluate_own(call, workspace, granted, vote) for layer in self.layers()])  # noqa: SLF001 - same class
 
     def layers(self) -> Iterator["Permissions"]:
-        """Yield these permissions and those of all ancestors."""
+        """Yield these permissions, then those of the parent, and so on up to the first agent."""
         yield self
         if self.parent is not None:
             yield from self.parent.layers()
@@ -139,7 +140,7 @@ class Permissions:
         return None
 
     def _is_allowed_by_mode(self, call: ToolCallFacts, workspace: Workspace) -> bool:
-        """True if the mode allows the call without a prompt."""
+        """True if the call needs no rule and no prompt, because the mode or the kind of tool allows it."""
         if call.tool.access in ("session", "spawn"):
             return True
         is_for_files = call.tool.access in ("read", "edit") and bool(call.paths)
@@ -175,7 +176,7 @@ class Permissions:
 
 
 def _is_open(path: Path, workspace: Workspace) -> bool:
-    """True if agents may always read and write *path*: their memory, or the shared directory."""
+    """True if the agent may always read and write *path*: in its memory, or in the directory that agents share."""
     is_memory = workspace.memory is not None and workspace.memory.holds(path)
     return is_memory or _is_scratch(path, workspace)
 
@@ -185,7 +186,7 @@ def _is_scratch(path: Path, workspace: Workspace) -> bool:
 
 
 def _is_waived(call: ToolCallFacts, granted: Sequence[Rule]) -> bool:
-    """True if the user has granted a rule for this very call when asked about it."""
+    """True if the user, asked about exactly this call, has granted a rule for it; ask rules then do not ask again."""
     return bool(matching_rules([rule for rule in granted if rule.names(call)], call))
 
 
@@ -221,7 +222,10 @@ def _remedy(call: ToolCallFacts, rules: Sequence[Rule]) -> str:
 
 
 def _strictest(verdicts: Sequence[Verdict]) -> Verdict:
-    """Combine verdicts: a denial wins over a prompt, a prompt over a permission; several prompts become one."""
+    """Combine the verdicts of an agent and its ancestors: a denial wins over a prompt, and a prompt over an allowance.
+
+    Several prompts become one prompt.
+    """
     if denied := next((verdict for verdict in verdicts if isinstance(verdict, Denied)), None):
         return denied
     asks = [verdict for verdict in verdicts if isinstance(verdict, NeedsPrompt)]
@@ -234,9 +238,9 @@ def _strictest(verdicts: Sequence[Verdict]) -> Verdict:
 
 
 def proposed_rules(call: ToolCallFacts, allow: Sequence[Rule] = (), *, is_exact: bool = False) -> tuple[Rule, ...]:
-    """Return the rules that, in addition to *allow*, would cover *call* and similar calls.
+    """Return rules that a prompt offers to the user: together with *allow*, they allow *call* and similar calls.
 
-    With *is_exact*, the rules cover only *call*. Empty if no rule can cover the call.
+    With *is_exact*, the rules allow only *call*. Empty if no rule can cover the call.
     """
     if call.command is not None:
         return _for_commands(call.command, allow, is_exact=is_exact)

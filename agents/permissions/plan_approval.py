@@ -1,4 +1,4 @@
-"""Plan approval: the policy that names the approver, and the decision over a plan."""
+"""Plan approval: the policy that names the approver of an agent's plan, and the decision on a plan."""
 
 from collections.abc import Sequence
 from typing import Final, Literal, Protocol
@@ -13,38 +13,40 @@ RULE: Final = "rule"
 
 @attrs.frozen(kw_only=True)
 class PlanDecision:
-    """Decision over a plan."""
+    """Decision on a plan that an agent has submitted before its work."""
 
     approve: bool
     by: str
-    """Approver: lead, human or rule; root if no approver was asked."""
+    """Approver that decided: lead, human or rule; root if no approver was asked."""
     feedback: str = ""
 
 
 class PlanApprover(Protocol):
-    """Submits plans for a decision."""
+    """Service to which an agent submits its plan."""
 
     async def submit(self, plan: str, files: Sequence[str]) -> PlanDecision:
-        """Wait for the decision without a timeout. Cancellation withdraws the plan."""
+        """Submit *plan*, which will change *files*; wait for the decision without a timeout. Cancellation withdraws the
+        plan.
+        """
 
 
 @attrs.frozen(kw_only=True)
 class PlanPolicy:
-    """Approver of an agent's plan. The policy is not part of any prompt, and the agent cannot change it."""
+    """Policy that names the approver of an agent's plan; the agent cannot change the policy."""
 
     by: Approver | None = None
-    """Approver; None for the approver in the settings."""
+    """Approver of the plan: the lead, the user or a rule; None for the approver in the settings."""
     paths: tuple[str, ...] = ()
-    """For a rule: patterns such as `tests/**` of the only files that the plan and the work after it may change."""
+    """For a rule: patterns, such as `tests/**`, of the only files that the plan and the work after it may change."""
 
     def resolve(self, *, is_lead: bool) -> "PlanPolicy":
-        """Return the policy of one agent with the approver set; only the user can approve a plan of the lead."""
+        """Return the policy with an approver, by default the lead; only the user can approve a plan of the lead."""
         by = self.by or "lead"
         return attrs.evolve(self, by="human" if by == "lead" and is_lead else by)
 
     @property
     def description(self) -> str:
-        """Description of the approver, as the agent gets it."""
+        """Phrase that names the approver, for the prompt of the agent."""
         if self.by == "rule":
             return f"a rule, by which only {', '.join(self.paths)} may be changed and no command may be run"
         return "the user" if self.by == "human" else "the lead"

@@ -1,4 +1,4 @@
-"""Permission rules as the user writes them, and the tool calls that they match."""
+"""Permission rules as the user writes them, such as `Bash(git status:*)`, and the tool calls that they match."""
 
 import re
 from collections.abc import Sequence
@@ -31,28 +31,28 @@ _EXAMPLES = {
     AGENT: "Agent(reviewer)",
 }
 _FAMILIES = {"read": "Read", "edit": "Edit"}
-"""Tools whose rules apply to all tools with the same access to files."""
+"""Kind of access to files, and the tool whose rules apply to all tools with this access."""
 
 
 @attrs.frozen(kw_only=True)
 class ToolCallFacts:
-    """One tool call, as rules see it."""
+    """Facts about one tool call, with which permission rules are compared."""
 
     tool: Tool
     arguments: attrs.AttrsInstance
     root: Path
     command: CommandLine | None
-    """Command line of a Bash call; None for other tools."""
+    """Parsed command line of a Bash call; None for other tools."""
     paths: tuple[Path, ...]
-    """Every path that the call affects, for a tool that reads or edits files."""
+    """All paths that the call affects, for a tool that reads or edits files; empty for other tools."""
     host: str | None = None
-    """Host of a WebFetch call; None for other tools."""
+    """Host from which a WebFetch call loads a page; None for other tools."""
     agent_type: str | None = None
-    """Agent type of an Agent call; None for other tools."""
+    """Agent type that an Agent call starts; None for other tools."""
 
     @classmethod
     def of(cls, tool: Tool, arguments: Any, workspace: Workspace) -> Self:
-        """Collect the facts of a call before it runs. Raises `ToolFailed` as `paths_affected` does."""
+        """Collect the facts of a call before it runs. Raises `ToolFailed` as `Tool.paths_affected` does."""
         return cls(
             tool=tool,
             arguments=arguments,
@@ -66,13 +66,15 @@ class ToolCallFacts:
 
 @attrs.frozen(kw_only=True)
 class Rule:
-    """Pattern of some or all calls of a tool. The list that contains the rule decides if it allows, asks or denies."""
+    """Rule that matches some or all calls of a tool. The settings list with the rule decides if it allows, asks or
+    denies.
+    """
 
     tool: str
     subject: Subject | None = None
-    """Pattern of the calls; None for every call."""
+    """Pattern of the calls that match; None if every call of the tool matches."""
     text: str
-    """Source text of the rule."""
+    """Text of the rule, as the user wrote it."""
 
     @classmethod
     def parse(cls, text: str, source: str) -> Self:
@@ -95,7 +97,7 @@ class Rule:
             raise ConfigInvalid(source, f"{text!r} is not a valid rule: {exc}; write for example {example}") from exc
 
     def names(self, call: ToolCallFacts) -> bool:
-        """True if the rule names exactly *call*: one command or one path, without a wildcard."""
+        """True if the rule, which matches *call*, can match no other call: it has no wildcard."""
         if isinstance(self.subject, CommandPattern):
             return not self.subject.is_open
         if isinstance(self.subject, PathPattern):
@@ -107,7 +109,7 @@ class Rule:
         return call.command is None and not call.paths and call.host is None
 
     def may_be(self, call: ToolCallFacts) -> bool:
-        """True if *call*, or any part of it, may match: enough to deny or to ask."""
+        """True if *call*, or any part of it, may match; that is enough for a rule that denies or asks."""
         if not self.is_for(call):
             return False
         if isinstance(self.subject, CommandPattern):
@@ -118,11 +120,11 @@ class Rule:
         return pattern is None or any(pattern.may_be_in(path, call.root) for path in call.paths)
 
     def covers_command(self, command: SimpleCommand) -> bool:
-        """True if the rule certainly matches *command*."""
+        """True if the rule certainly matches *command*, as an allow rule must."""
         return isinstance(self.subject, CommandPattern) and self.subject.covers(command)
 
     def covers_path(self, path: Path, call: ToolCallFacts) -> bool:
-        """True if the rule certainly matches *path* in *call*."""
+        """True if the rule certainly matches *path*, one of the paths of *call*, as an allow rule must."""
         return isinstance(self.subject, PathPattern) and self.is_for(call) and self.subject.covers(path, call.root)
 
     def covers_name(self, call: ToolCallFacts) -> bool:
@@ -134,13 +136,15 @@ class Rule:
         return False
 
     def is_for(self, call: ToolCallFacts) -> bool:
-        """True if the rule is for the tool of *call*, or for all tools with the same access to files."""
+        """True if the rule is for the tool of *call*; `Read` and `Edit` rules are for all tools that read or edit
+        files.
+        """
         family = _FAMILIES.get(call.tool.access) if call.paths else None
         return self.tool in (EVERY_TOOL, call.tool.name, family) or matches_tool(self.tool, call.tool.name)
 
 
 def matching_rules(rules: Sequence[Rule], call: ToolCallFacts) -> list[Rule]:
-    """Return rules that together certainly cover all parts of *call*; empty if a part is not covered."""
+    """Return rules that together certainly cover all parts of *call* and so allow it; empty if there are none."""
     if unrestricted := next((rule for rule in rules if rule.subject is None and rule.is_for(call)), None):
         return [unrestricted]
     if call.command is not None:
@@ -185,16 +189,16 @@ def _subject(tool: str, text: str | None) -> Subject | None:
 
 @attrs.frozen(kw_only=True)
 class RoleLimit:
-    """Tools that an agent may not use because of its type or task. Applies to one agent, not to its children."""
+    """Limit on the tools of one agent, because of its agent type or task. It does not apply to the agent's children."""
 
     name: str
     reason: str
-    """Reason of the limit, as a text for the model."""
+    """Reason why a call is denied by this limit, as a text for the model."""
     allowed: frozenset[str] | None = None
-    """Only tools that may be used; None for all tools."""
+    """Names of the only tools that the agent may use; None for all tools."""
     denied: frozenset[str] = frozenset()
     only: tuple[Rule, ...] = ()
-    """Rules for some tools: of these tools, only calls that match are allowed."""
+    """Rules for some tools. If a tool has such rules, the agent may make only the calls that match them."""
 
     def denies(self, call: ToolCallFacts) -> bool:
         """True if the limit forbids *call*."""

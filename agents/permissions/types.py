@@ -1,4 +1,4 @@
-"""Permission types: modes, verdicts, prompts for the user and their answers."""
+"""Types for permissions: modes, verdicts on tool calls, prompts for the user and the answers."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, Protocol, get_args
@@ -15,7 +15,9 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 
 @attrs.frozen(kw_only=True)
 class Vote:
-    """Vote of hooks on a call. A vote never denies a call, and never overrides a rule, limit or mode that denies."""
+    """Vote of the user's hooks on a tool call. It never denies a call, and never overrides a rule, limit or mode that
+    denies.
+    """
 
     wants: Literal["allow", "ask"]
     """"allow": skip the prompt where only the mode would ask. "ask": prompt the user in any case."""
@@ -24,24 +26,24 @@ class Vote:
 
 @attrs.frozen(kw_only=True)
 class Question:
-    """Prompt for the user before a call runs."""
+    """Prompt that asks the user about a tool call before the call runs."""
 
     tool: str
     subject: str
-    """Command, paths or address of the call; empty for other calls."""
+    """Command, paths or web address of the call; empty for other calls."""
     details: Mapping[str, str] = attrs.field(factory=dict)
     """Other arguments of the call that differ from their defaults, by name."""
     reason: str
-    """Reason of the prompt."""
+    """Reason why the user is asked."""
     rules: tuple[str, ...]
-    """Rules, as text, that an approval for the session adds; empty if the call can only be allowed once."""
+    """Rules that allowing such calls for the session adds, as text; empty if only this call can be allowed."""
     remedy: str
-    """Ways to allow such calls beforehand, as in "allow it with ..."."""
+    """Ways to allow such calls beforehand, as a phrase such as "the rule Bash(make:*) or the mode acceptEdits"."""
     agent: str = ""
-    """Agent that makes the call; set by the root."""
+    """Name of the agent that makes the call; set by the root, the main process of the session."""
 
     def unanswered(self) -> str:
-        """Return the denial, as a text for the model, if there is no user to ask."""
+        """Return the reason of the denial, as a text for the model, for a run without a user who could answer."""
         return (
             f"{self.tool} needs the user's permission here, because {self.reason}, and there is no user to ask. "
             f"The user could allow it with {self.remedy}."
@@ -50,31 +52,31 @@ class Question:
 
 @attrs.frozen(kw_only=True)
 class Allowed:
-    """Verdict: the call may run."""
+    """Verdict on a tool call: the call may run."""
 
     by: str | None = None
-    """Rules or hook that allow the call; None for the mode."""
+    """Rules, hook, user or sandbox setting that allow the call; None if the mode allows it."""
 
 
 @attrs.frozen(kw_only=True)
 class Denied:
-    """Verdict: the call may not run."""
+    """Verdict on a tool call: the call may not run."""
 
     by: str
-    """Rule, limit, mode or user that denies the call."""
+    """Rule, limit, mode, hook, protected path or user that denies the call."""
     reason: str
-    """Reason, as a text for the model."""
+    """Reason of the denial, as a text for the model."""
 
 
 @attrs.frozen(kw_only=True)
 class NeedsPrompt:
-    """Verdict: the call may run if the user allows it."""
+    """Verdict on a tool call: the call may run only if the user allows it at a prompt."""
 
     by: str
-    """Rule or mode that asks."""
+    """Rule, mode or hook because of which the user is asked."""
     question: Question
     rules: "tuple[Rule, ...]"
-    """Rules of the question, which `AllowForSession` grants."""
+    """Rules that are granted for the rest of the session if the answer is `AllowForSession`."""
 
 
 Verdict = Allowed | Denied | NeedsPrompt
@@ -82,27 +84,27 @@ Verdict = Allowed | Denied | NeedsPrompt
 
 @attrs.frozen
 class AllowOnce:
-    """Answer: allow this call."""
+    """Answer of the user to a prompt: allow this call only."""
 
 
 @attrs.frozen
 class AllowForSession:
-    """Answer: allow this call and all calls that match the rules of the question."""
+    """Answer of the user to a prompt: for this session, allow all calls that match the rules of the question."""
 
 
 @attrs.frozen
 class DenyCall:
-    """Answer: deny this call."""
+    """Answer of the user to a prompt: deny this call."""
 
     reason: str = ""
-    """Text for the model: a reason, or what to do instead."""
+    """Text for the model: a reason, or what to do instead; may be empty."""
 
 
 Answer = AllowOnce | AllowForSession | DenyCall
 
 
 class UserPrompter(Protocol):
-    """Asks the user for permissions."""
+    """Service that asks the user for permissions."""
 
     async def ask(self, question: Question) -> Answer:
-        """Wait for the answer without a timeout. Not called concurrently; may be cancelled."""
+        """Show *question* and wait for the answer without a timeout. Not called concurrently; may be cancelled."""

@@ -1,4 +1,4 @@
-"""Prompts for models, one Markdown file each, and the function that fills their slots."""
+"""Prompts for models, each in a Markdown file, and the function that replaces their `$slots` (named gaps) by text."""
 
 import string
 from pathlib import Path
@@ -7,14 +7,14 @@ PROMPTS = Path(__file__).parent
 
 
 def render(name: str, /, **facts: str) -> str:
-    """Read the prompt `prompts/<name>.md` and replace each `$slot` by a fact.
+    """Read the prompt in `prompts/<name>.md` and replace each `$slot` by the keyword argument of the same name.
 
-    Raises `ValueError` for a slot without a fact and for a fact without a slot, because both are bugs.
+    Raises `ValueError` if a slot has no argument, or an argument has no slot, because both are bugs of the caller.
     """
     template = string.Template((PROMPTS / f"{name}.md").read_text(encoding="utf-8"))
     slots = set(template.get_identifiers())
     if missing := sorted(slots - facts.keys()):
-        raise ValueError(f"prompt {name!r} has slots without a value: {', '.join(missing)}; pass the values")
+        raise ValueError(f"prompt {name}.md has slots without a value: {', '.join(missing)}; pass a value for each")
     if unused := sorted(facts.keys() - slots):
-        raise ValueError(f"prompt {name!r} has no slot for {', '.join(unused)}; do not pass them")
+        raise ValueError(f"prompt {name}.md has no slot for {', '.join(unused)}; omit these values or add the slots")
     return template.substitute(facts).strip()

@@ -1,4 +1,4 @@
-"""JSON Schema of a tool's input class, and conversion of the model's input to that class."""
+"""Conversion of a tool's input class to a JSON Schema, and of the model's input to an instance of the class."""
 
 import functools
 import types
@@ -25,7 +25,7 @@ PLAIN: Mapping[Any, tuple[str, str]] = {
 
 
 def input_schema(input_type: type[attrs.AttrsInstance]) -> dict[str, Any]:
-    """Build the JSON Schema of *input_type*, with keys in the order of the fields.
+    """Build the JSON Schema of *input_type*, the argument class of a tool, with properties in the order of its fields.
 
     Fields may be `str`, `int`, `float`, `bool`, `dict[str, Any]`, None, a `Literal`, and lists and unions of these;
     `Annotated[type, text]` describes a field to the model. Raises `TypeError` for any other type.
@@ -41,10 +41,10 @@ def input_schema(input_type: type[attrs.AttrsInstance]) -> dict[str, Any]:
 
 
 def parse_input(input_type: type[Input], value: Mapping[str, Any]) -> Input:
-    """Convert *value* to an instance of *input_type*.
+    """Convert *value*, the JSON input of a tool call, to an instance of *input_type*.
 
-    Raises `ToolFailed` that names every unknown, missing and wrongly typed field. The only implicit conversion is from
-    an integer to a float.
+    Raises `ToolFailed` with a text that names every unknown, missing and wrongly typed field. The only implicit
+    conversion is from an integer to a float.
     """
     fields = {field.name: field for field in attrs.fields(input_type)}
     hints = _hints(input_type)
@@ -59,7 +59,7 @@ def parse_input(input_type: type[Input], value: Mapping[str, Any]) -> Input:
         except msgspec.ValidationError as exc:
             problems.append(f"field {name!r} must be {_type_text(hints[name])}: {exc}")
     if problems:
-        raise ToolFailed(f"The input is invalid. {'; '.join(problems)}")
+        raise ToolFailed(f"The input is invalid. Correct it and call the tool again: {'; '.join(problems)}")
     return input_type(**converted)
 
 
@@ -70,7 +70,7 @@ def _hints(input_type: type[attrs.AttrsInstance]) -> dict[str, Any]:
 
 def _property(field: "attrs.Attribute[Any]", hint: Any) -> dict[str, Any]:
     schema = _schema_of(hint)
-    # A factory, or None for a missing value, would tell the model nothing.
+    # A default factory and the default None are omitted, because they give the model no information.
     if isinstance(field.default, str | int | float):
         schema["default"] = field.default
     return schema
@@ -101,5 +101,7 @@ def _type_text(hint: Any) -> str:
 
 def _alternatives(hint: Any) -> Iterator[Any]:
     if get_origin(hint) not in (Union, types.UnionType):
-        raise TypeError(f"a field of a tool's input cannot be {hint!r}")
+        raise TypeError(
+            f"a field in the input class of a tool has the type {hint!r}; use a type that `input_schema` lists"
+        )
     yield from get_args(hint)

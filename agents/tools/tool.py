@@ -1,4 +1,4 @@
-"""Tool base class: definition, workspace, permission check and result of a tool call."""
+"""Base classes of the tools that the model may call, with the workspace, permission check and result of a call."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -19,40 +19,41 @@ from coterie.agents.tools.workspace.working_directory import ShellState
 from coterie.suggestions import did_you_mean
 
 SKILL_LIMIT = 100
-"""Maximum number of remembered skills; the least recently used ones are forgotten."""
+"""Maximum number of skills that `UsedSkills` stores; beyond this limit the least recently used skill is removed."""
 RESULTS_DIRECTORY = "tool-results"
+"""Name of the folder in the agent's own directory (`Workspace.scratch`) that stores long results of tool calls."""
 JOBS_DIRECTORY = "jobs"
-"""Directories in an agent's own directory: long results of tool calls, and output of background jobs."""
+"""Name of the folder in the agent's own directory (`Workspace.scratch`) that stores the output of background jobs."""
 Access = Literal["read", "edit", "run", "session", "spawn"]
 RESULT_CAP = 50_000
-"""Default limit of a result in characters; longer results are stored on disk."""
+"""Default of `Tool.result_cap`, in characters. A longer result is stored in a file, and the model gets a preview."""
 
 
 @attrs.define(eq=False)
 class UsedSkills:
-    """The skills that one agent has used, with their last arguments. Owned by the task that runs the agent's tools."""
+    """Skills (instruction texts) that one agent has loaded. Used only by the task that runs the agent's tools."""
 
     _used: dict[str, UsedSkill] = attrs.field(factory=dict, init=False, repr=False)
     _undrained: dict[str, None] = attrs.field(factory=dict, init=False, repr=False)
 
     def record(self, used: UsedSkill) -> None:
-        """Record that the text of a skill was shown to the model."""
+        """Record that the model has received the text of the skill *used*; the next `take_changes` returns it."""
         self._remember(used)
         self._undrained.pop(used.name, None)
         self._undrained[used.name] = None
 
     def known(self) -> list[UsedSkill]:
-        """Return all used skills, most recently used last."""
+        """Return the skills whose text the model has received, at most SKILL_LIMIT, the last used one at the end."""
         return list(self._used.values())
 
     def take_changes(self) -> list[UsedSkill]:
-        """Return the skills recorded since the last call, in order of use."""
+        """Return the skills recorded since the last call of this method, in order of use, for the transcript."""
         drained = [self._used[name] for name in self._undrained if name in self._used]
         self._undrained.clear()
         return drained
 
     def restore(self, used: Iterable[UsedSkill]) -> None:
-        """Restore skills that `take_changes` returned in an earlier run."""
+        """Restore the skills that `take_changes` returned in an earlier run; it does not return them again."""
         for each in used:
             self._remember(each)
 
@@ -65,47 +66,47 @@ class UsedSkills:
 
 @attrs.frozen(kw_only=True)
 class Workspace:
-    """The directories, state and services that the tools of one agent use."""
+    """Directories, state and services of one agent, passed to every call of its tools."""
 
     root: Path
-    """Directory of the project. Relative paths start here, regardless of the working directory of the shell."""
+    """Project directory. Relative paths in tool calls start here, even after a shell command has run `cd`."""
     scratch: Path
-    """The agent's own directory, for files that tools create."""
+    """The agent's own directory, outside the project, in which tools store long results and the output of jobs."""
     seen: ReadFiles = attrs.field(factory=ReadFiles)
-    """Versions of the files that the model has read."""
+    """Versions of the files that the model has read. A tool changes a file only if the current version was read."""
     shell: ShellState = attrs.field(default=attrs.Factory(lambda self: ShellState(root=self.root), takes_self=True))
-    """Working directory that one command passes on to the next."""
+    """Working directory of the next shell command: the directory in which the previous command ended."""
     jobs: BackgroundJobs | None = None
-    """Commands in the background; None if background jobs are not available."""
+    """Background jobs (shell commands that run during later tool calls); None if the agent cannot start any."""
     environment: Mapping[str, str] = attrs.field(factory=dict)
-    """Variables that commands get in addition to the environment of this process."""
+    """Environment variables that shell commands get in addition to the variables of this process."""
     memory: WritableMemory | None = None
-    """Memories that the agent may change; None for an agent without memory."""
+    """Memory stores (notes for later sessions) that the agent may change; None for an agent without memory."""
     shared: Path | None = None
-    """Further directory that all agents of the session may read and write; None for none."""
+    """Directory that all agents of the session may read and write without a prompt; None if there is none."""
     readable: tuple[Path, ...] = ()
-    """Further directories that may be read, with links followed: those of skills."""
+    """Directories of skills outside the project, with links followed. Tools may read files there without a prompt."""
     skills: UsedSkills = attrs.field(factory=UsedSkills)
-    """Skills that the agent has loaded."""
+    """Skills (instruction texts) that the agent has loaded."""
     sandbox: Sandbox | None = None
-    """Sandbox for commands; None for no sandbox."""
+    """Sandbox in which shell commands run; None if commands run without restrictions of the operating system."""
 
     def changes(self) -> StateRecord | None:
-        """Return the changes since the last call, to be recorded; None if nothing has changed."""
+        """Return changes of `seen`, `shell` and `skills` since the last call, for the transcript; None if none."""
         change = StateRecord(
             seen=self.seen.take_changes(), directory=self.shell.take_changes(), skills=self.skills.take_changes()
         )
         return change if change.seen or change.skills or change.directory is not None else None
 
     def restore(self, change: StateRecord) -> None:
-        """Apply a change of an earlier run; apply several in the order of their records. Raises `ValueError`."""
+        """Apply *change*, a record from the transcript, after all earlier ones. Raises `ValueError` if invalid."""
         self.seen.restore(change.seen)
         self.skills.restore(change.skills)
         if change.directory is not None:
             self.shell.restore(change.directory)
 
     def locate(self, path: str) -> Path:
-        """Return the absolute path of *path* as given by the model, with links followed; it need not exist.
+        """Convert *path*, as the model gave it, to an absolute path with links followed. The file need not exist.
 
         Raises `ToolFailed` for an invalid path.
         """
@@ -113,13 +114,14 @@ class Workspace:
             path.encode()
             return (self.root / path).resolve()
         except (OSError, ValueError, RuntimeError) as exc:  # RuntimeError: a symlink loop
-            raise ToolFailed(f"{path!r} is not a valid path: {exc}") from exc
+            raise ToolFailed(f"{path!r} is not a valid path: {exc}. Call the tool again with another path.") from exc
 
     def target(self, path: str) -> PlainFile | StoredMemoryFile:
-        """Return the file at *path*, as given by the model, for a change. Raises `ToolFailed`.
+        """Return an object that reads and writes the file at *path*: a plain file, or a memory (a stored note).
 
-        A memory is recognised by its unresolved path: its store follows no links, so no link can replace the file
-        between the permission check and the change. Memories cannot be changed through a link from another directory.
+        A memory is recognised by its path before links are followed. Its store follows no links, so that no link can
+        replace the file between the permission check and the change. Raises `ToolFailed` if *path* is invalid, or is a
+        link from another directory to a memory.
         """
         resolved = self.locate(path)
         if self.memory is None:
@@ -127,40 +129,42 @@ class Workspace:
         if memory := self.memory.find(self.root / path):
             return memory
         if self.memory.holds(resolved):
-            raise ToolFailed(f"{path} is a link to a memory. Change {resolved} instead.")
+            raise ToolFailed(
+                f"{path} is a link to a memory file, which cannot be changed by a link. Change {resolved}."
+            )
         return PlainFile(name=path, path=resolved)
 
 
 @attrs.frozen(kw_only=True)
 class Media:
-    """A file that the model gets in its own format."""
+    """Base class of a file in a tool result that the model receives in its original format, not as text."""
 
     media_type: str
     data: str
-    """Content in base64."""
+    """Content of the file, encoded in base64."""
     block_type: ClassVar[str]
 
     def block(self) -> dict[str, Any]:
-        """Return the file as a content block."""
+        """Return the file as a content block of the Messages API, to be encoded as JSON."""
         source = {"type": "base64", "media_type": self.media_type, "data": self.data}
         return {"type": self.block_type, "source": source}
 
 
 class Image(Media):
-    """An image for the model."""
+    """Image in a tool result; the model sees the picture."""
 
     block_type = "image"
 
 
 class Document(Media):
-    """A document, such as a PDF, for the model."""
+    """Document in a tool result, such as a PDF; the model sees its pages."""
 
     block_type = "document"
 
 
 @attrs.frozen(kw_only=True)
 class ToolResult:
-    """Result of one tool call, as the model gets it."""
+    """Result of one tool call for the model: a text, which may be an error message, with images and documents."""
 
     text: str
     is_error: bool = False
@@ -168,7 +172,7 @@ class ToolResult:
     documents: tuple[Document, ...] = ()
 
     def block(self, tool_use_id: str) -> bytes:
-        """Return the result as the content block for the call *tool_use_id*."""
+        """Encode the result as the JSON content block that answers the model's call with the id *tool_use_id*."""
         media = [each.block() for each in (*self.images, *self.documents)]
         text = [{"type": "text", "text": self.text or "(no output)"}] if self.text or not media else []
         content = [*text, *media]
@@ -177,7 +181,7 @@ class ToolResult:
 
 
 class Tool(ABC):
-    """A function that the model may call. One stateless object serves all calls, including concurrent ones."""
+    """Base class of tools (functions that the model may call). One object executes all calls, also concurrent calls."""
 
     __slots__ = ()
 
@@ -188,38 +192,42 @@ class Tool(ABC):
 
     @property
     def description(self) -> str:
-        """Instructions for the model: when and how to use the tool. By default the prompt `tools/<name>.md`."""
+        """Instructions for the model: when and how to use the tool. Default: the text of the prompt `tools/<name>`."""
         return render(f"tools/{self.name}")
 
     @property
     @abstractmethod
     def input_type(self) -> type[attrs.AttrsInstance]:
-        """Frozen class of the arguments; see `input_schema`."""
+        """Frozen attrs class with the arguments of a call as fields; `input_schema` lists the allowed field types."""
 
     @property
     @abstractmethod
     def access(self) -> Access:
-        """Effect of a call, for permissions.
+        """Kind of effect that a call can have; permissions depend on this kind.
 
-        "read" reads files, "edit" changes the files that the call names, "run" may do anything, "session" acts only
-        within the session, and "spawn" starts an agent, whose own calls are checked. Calls with "read" or "spawn" may
-        run concurrently.
+        "read" reads files, "edit" changes the files that the call names, and "run" may do anything. "session" acts only
+        on the session, for example on its tasks and messages. "spawn" starts an agent, whose calls are checked
+        separately. Calls of tools with "read" may run concurrently with each other, and so may calls with "spawn".
         """
 
     @property
     def is_clearable(self) -> bool:
-        """True if an old result may be removed from the conversation, because the call can be repeated."""
+        """True if an old result of the tool may be removed from the conversation, to keep the model's context small."""
         return False
 
     @property
     def result_cap(self) -> int | None:
-        """Maximum characters of a result; longer ones are stored on disk. None for a tool that limits its results."""
+        """Default limit of a result in characters; None if the tool limits its own results.
+
+        A result over the limit is stored in a file. If this is not None, the limit in the settings is used instead.
+        """
         return RESULT_CAP
 
     def paths_affected(self, _arguments: Any, _workspace: Workspace) -> Iterable[Path]:
-        """Return the absolute paths that a call names, with links followed; by default none. Raises `ToolFailed`.
+        """Return the absolute paths that a call names, with links followed, for the permission check; by default none.
 
-        A tool with access "read" or "edit" touches only these; one with access "run" may touch more.
+        Calls with the access "read" or "edit" use no other files of the user. Calls with the access "run" may use more.
+        Raises `ToolFailed` if a path is invalid.
         """
         return ()
 
@@ -227,12 +235,13 @@ class Tool(ABC):
     async def run(self, arguments: Any, workspace: Workspace) -> ToolResult:
         """Execute a call with *arguments*, an instance of `input_type`.
 
-        Raises `ToolFailed` for an error that the model can fix. After cancellation nothing keeps running.
+        Raises `ToolFailed` for an error that the model can fix. Unless the docstring of the tool names an exception,
+        nothing that the call has started continues after its cancellation.
         """
 
 
 class ToolFacts(TypedDict, total=False):
-    """Facts of a built-in tool; see the properties of `Tool`."""
+    """Class arguments of a built-in tool: values of the properties of `Tool` that have the same names."""
 
     name: str
     input_type: type[attrs.AttrsInstance]
@@ -242,7 +251,7 @@ class ToolFacts(TypedDict, total=False):
 
 
 class BuiltInTool(Tool):
-    """A tool of this program, with its facts as arguments of the class: `class Read(BuiltInTool, name="Read", ...)`."""
+    """Base class of built-in tools. Class arguments set properties: `class Read(BuiltInTool, name="Read")`."""
 
     __slots__ = ()
 
@@ -251,7 +260,10 @@ class BuiltInTool(Tool):
     access: ClassVar[Access]
 
     def __init_subclass__(cls, **facts: Unpack[ToolFacts]) -> None:
-        """Set the *facts*; attrs defines a class with slots again, without them, from a copy that has them."""
+        """Set each class argument in *facts* as a class attribute.
+
+        For a class with slots, attrs creates a second class without class arguments, but copies these attributes.
+        """
         super().__init_subclass__()
         for name, value in facts.items():
             setattr(cls, name, value)
@@ -259,37 +271,37 @@ class BuiltInTool(Tool):
 
 @attrs.frozen
 class ExternalInput:
-    """Unchecked arguments of an external tool, as given by the model."""
+    """Arguments of an external tool as the model gave them, without a check by this program."""
 
     values: Mapping[str, Any]
 
 
 class ExternalTool(Tool):
-    """A tool of another program, such as an MCP server, with its own schema."""
+    """Base class of tools that another program executes, such as an MCP server. It defines the JSON Schema."""
 
     __slots__ = ()
 
     @property
     def input_type(self) -> type[ExternalInput]:
-        """Class of unchecked arguments."""
+        """The class `ExternalInput`: arguments are passed on as the model gave them, without a check."""
         return ExternalInput
 
     @property
     @abstractmethod
     def schema(self) -> msgspec.Raw:
-        """JSON Schema of the input; always the same bytes."""
+        """JSON Schema of the arguments. Always the same bytes, so that cached prompts with this tool stay valid."""
 
 
 Denial = Callable[[Tool, Any, Workspace], Awaitable[str | None]]
-"""Permission check: returns the reason for the model why a call is denied, or None; may ask for an approval."""
+"""Function that checks the permission of a call and may prompt the user. Returns None, or a reason for the denial."""
 
 
 async def allow_all(_tool: Tool, _arguments: Any, _workspace: Workspace) -> None:
-    """Permission check that allows every call."""
+    """Permission check that allows every call; the default of `call_tool`."""
 
 
 def tool_definition(tool: Tool) -> bytes:
-    """Serialize the tool as an entry of a request's `tools`; always the same bytes."""
+    """Encode *tool* as a JSON entry of the list `tools` in a model request. The same tool gives the same bytes."""
     schema = tool.schema if isinstance(tool, ExternalTool) else input_schema(tool.input_type)
     return msgspec.json.encode({"name": tool.name, "description": tool.description, "input_schema": schema})
 
@@ -297,10 +309,10 @@ def tool_definition(tool: Tool) -> bytes:
 async def call_tool(
     tools: Mapping[str, Tool], name: str, value: Mapping[str, Any], workspace: Workspace, denial: Denial = allow_all
 ) -> ToolResult:
-    """Execute the model's call of the tool *name* with the input *value*.
+    """Check and execute the model's call of the tool *name* with the input *value*.
 
-    An unknown tool, invalid input, a denied call and `ToolFailed` become error results with the correct usage. Any
-    other exception is a bug and propagates.
+    For an unknown tool, invalid input, a denied call and `ToolFailed`, returns an error result that tells the model how
+    to correct the call. Any other exception is a bug and propagates.
     """
     if name not in tools:
         return ToolResult(text=f"There is no tool {name!r}: {did_you_mean(name, tools)}", is_error=True)

@@ -1,4 +1,4 @@
-"""Worker processes for work that cannot be interrupted, the environment of commands, and bounded output."""
+"""Worker processes that tools can kill, the environment variables of commands, and a collector of bounded output."""
 
 import codecs
 import io
@@ -17,10 +17,11 @@ SECRETS = frozenset({"COTERIE_CONTROL_TOKEN"})
 
 
 async def run_worker(script: str, request: bytes, *, work: str = "The search") -> bytes:
-    """Run a *script* below `agents/tools` with *request* as input, and return its output.
+    """Run *script* in a worker process with *request* as standard input, and return its standard output.
 
-    The script can import only the standard library. On cancellation kills the process. Raises `ToolFailed`, which names
-    the *work*, if the script fails.
+    *script* is a path below `agents/tools` and can import only the standard library. A process is used because a slow
+    search or parser cannot be interrupted in a thread; cancellation kills the process. Raises `ToolFailed`, with *work*
+    as the subject of the message, if the script fails.
     """
     # Isolated: otherwise `import glob` would find the module glob in the directory of the script.
     ended = await trio.run_process(
@@ -32,12 +33,15 @@ async def run_worker(script: str, request: bytes, *, work: str = "The search") -
     )
     if ended.returncode:
         error = ended.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        raise ToolFailed(f"{work} failed with status {ended.returncode}: {error or 'the process was killed'}")
+        raise ToolFailed(
+            f"{work} failed. Call the tool again with less data, such as fewer files or pages. "
+            f"The worker process ended with exit status {ended.returncode}: {error or 'the process was killed'}"
+        )
     return ended.stdout
 
 
 def command_environment(additional: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for a command: this process's without API key and session token, plus *additional*."""
+    """Return the variables of this process and the *additional* variables, without API keys and the session token."""
     variables = {**os.environ, **additional}
     secrets = {name for name in variables if name.startswith(SECRET_PREFIX)} | SECRETS
     return {name: value for name, value in variables.items() if name not in secrets}
@@ -45,10 +49,10 @@ def command_environment(additional: Mapping[str, str]) -> dict[str, str]:
 
 @attrs.define(eq=False)
 class BoundedOutput:
-    """Text collected from bytes; keeps its beginning and end, and replaces bytes that are not UTF-8."""
+    """Collector of command output in bounded memory: stores the beginning and the end of the text, drops the middle."""
 
     half: int
-    """Characters to keep at the beginning, and the same number at the end."""
+    """Number of characters to store from the beginning of the text; the same number is stored from its end."""
     _head: io.StringIO = attrs.field(factory=io.StringIO, init=False)
     _tail: io.StringIO = attrs.field(factory=io.StringIO, init=False)
     _left_out: int = attrs.field(default=0, init=False)
@@ -57,11 +61,11 @@ class BoundedOutput:
     )
 
     def add(self, chunk: bytes | bytearray) -> None:
-        """Add the next bytes; a character may be split over several chunks."""
+        """Add the next bytes of the output. They may end inside a character; bytes that are not UTF-8 are replaced."""
         self._append(self._decoder.decode(chunk))
 
     def finish(self) -> str:
-        """Return the kept text, with a note where text is missing. Do not add bytes afterwards."""
+        """Return the stored text, with a note in place of dropped text. Call this once, after the last `add`."""
         self._append(self._decoder.decode(b"", final=True))
         self._shorten_tail()
         note = f"\n[... {self._left_out:,} characters left out ...]\n" if self._left_out else ""

@@ -1,6 +1,7 @@
-"""Conformance suite that every mail transport must pass; it needs no test framework.
+"""Conformance suite that every mail transport must pass. It needs no test framework.
 
-Write a `TransportFactory` for the transport, then `await promise.check(open_factory)` for each of `PROMISES`.
+To test a transport, write a `TransportFactory` for it. Then run `await promise.check(open_factory)` for each promise in
+`PROMISES`.
 """
 
 import itertools

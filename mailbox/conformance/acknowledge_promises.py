@@ -1,11 +1,11 @@
-"""Promises about acknowledging: redelivery until a message is acknowledged, and never after."""
+"""Promises of mail transports about acknowledging: a message is delivered again only until it is acknowledged."""
 
 from coterie.mailbox.conformance.harness import MailHarness, expect_error, ids_in, ids_of
 from coterie.mailbox.envelope import new_message_id
 
 
 async def promise_21_taken_once_by_one_reader(mail: MailHarness) -> None:
-    """An inbox returns a message once, acknowledged or not."""
+    """While an inbox is open, it returns each message only once, whether the message was acknowledged or not."""
     sent = await mail.send()
     async with mail.open_inbox() as inbox:
         assert ids_in(inbox.take_nowait()) == [sent.id], "it is returned"
@@ -36,13 +36,13 @@ async def promise_23_unacknowledged_mail_is_redelivered(mail: MailHarness) -> No
 
 
 async def promise_24_new_mail_is_not_marked(mail: MailHarness) -> None:
-    """A message that no reader has taken is not marked as delivered again."""
+    """A message that no reader has taken before is not marked as delivered again."""
     await mail.send_many(2)
     assert [delivery.is_again for delivery in await mail.peek()] == [False, False], "it is new"
 
 
 async def promise_25_mail_is_acknowledged_in_any_order(mail: MailHarness) -> None:
-    """Messages may be acknowledged in any order; exactly the others are delivered again."""
+    """A reader may acknowledge messages in any order. The next reader gets exactly the unacknowledged messages."""
     sent = ids_of(await mail.send_many(6))
     async with mail.open_inbox() as inbox:
         inbox.take_nowait()
@@ -57,7 +57,7 @@ async def promise_25_mail_is_acknowledged_in_any_order(mail: MailHarness) -> Non
 
 
 async def promise_26_acknowledging_twice_does_no_harm(mail: MailHarness) -> None:
-    """Acknowledging a message twice, or acknowledging no message, has no further effect."""
+    """Acknowledging a message a second time has no effect, nor has acknowledging an empty list of messages."""
     first, second = ids_of(await mail.send_many(2))
     async with mail.open_inbox() as inbox:
         inbox.take_nowait(1)
@@ -69,7 +69,10 @@ async def promise_26_acknowledging_twice_does_no_harm(mail: MailHarness) -> None
 
 
 async def promise_27_only_taken_mail_is_acknowledged(mail: MailHarness) -> None:
-    """Acknowledging a message that this reader did not take is an error, and acknowledges nothing."""
+    """Acknowledging a message that this reader did not take raises `ValueError`.
+
+    Then none of the messages passed in the same call is acknowledged.
+    """
     earlier = (await mail.send()).id
     await mail.read()
     taken, waiting = ids_of(await mail.send_many(2))
@@ -84,7 +87,7 @@ async def promise_27_only_taken_mail_is_acknowledged(mail: MailHarness) -> None:
 
 
 async def promise_28_mail_in_the_transcript_is_dropped(mail: MailHarness) -> None:
-    """A reader that passes the ids in its transcript does not get those messages; they count as acknowledged."""
+    """A reader that passes the ids in its transcript does not get those messages. They count as acknowledged."""
     sent = ids_of(await mail.send_many(3))
     await mail.peek()
     await mail.restart()
@@ -95,7 +98,10 @@ async def promise_28_mail_in_the_transcript_is_dropped(mail: MailHarness) -> Non
 
 
 async def promise_29_mail_in_the_transcript_is_no_dead_letter(mail: MailHarness) -> None:
-    """A message in the transcript is not dead-lettered for expiry or for the incarnation that read it."""
+    """A message in the reader's transcript never becomes a dead letter.
+
+    This holds even if it has expired since, or was addressed to an earlier incarnation (start) of the recipient.
+    """
     sent = [await mail.send(expires=mail.clock.now() + 10), await mail.send(start=1)]
     await mail.peek()
     mail.clock.advance(60)
@@ -105,7 +111,7 @@ async def promise_29_mail_in_the_transcript_is_no_dead_letter(mail: MailHarness)
 
 
 async def promise_30_a_second_reader_can_acknowledge(mail: MailHarness) -> None:
-    """Redelivered messages can be acknowledged by the reader that took them last."""
+    """A message that is delivered to a second reader can be acknowledged by that reader."""
     await mail.send_many(2)
     await mail.peek()
     assert len(await mail.read()) == 2, "the second reader has both"

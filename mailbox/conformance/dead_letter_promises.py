@@ -1,4 +1,4 @@
-"""Promises about undeliverable mail: it becomes a dead letter with a reason, and blocks no other mail."""
+"""Promises of mail transports about undeliverable mail: it is stored as a dead letter and blocks no other mail."""
 
 import math
 
@@ -10,7 +10,7 @@ from coterie.mailbox.errors import MailboxFailed
 
 
 async def promise_57_expired_mail_is_dead_lettered(mail: MailHarness) -> None:
-    """A message that expires while it is pending becomes a dead letter, and does not delay others."""
+    """A message that expires while it is pending becomes a dead letter, and does not delay other messages."""
     first = await mail.send()
     await mail.send(expires=mail.clock.now() + 60)
     last = await mail.send(expires=mail.clock.now() + 3600)
@@ -20,7 +20,7 @@ async def promise_57_expired_mail_is_dead_lettered(mail: MailHarness) -> None:
 
 
 async def promise_58_mail_is_delivered_until_it_expires(mail: MailHarness) -> None:
-    """A message is delivered until it expires; a message without expiry is always delivered."""
+    """A message is delivered if it is taken before its expiry time. A message without such a time never expires."""
     sent = [await mail.send(expires=mail.clock.now() + 3600), await mail.send()]
     mail.clock.advance(3500)
     assert ids_in(await mail.peek()) == ids_of(sent), "no message has expired"
@@ -49,7 +49,7 @@ async def promise_60_a_clock_that_jumps_back_loses_nothing(mail: MailHarness) ->
 
 
 async def promise_61_mail_for_an_earlier_incarnation_is_dead_lettered(mail: MailHarness) -> None:
-    """A message for one incarnation of a name is not delivered to another, but becomes a dead letter."""
+    """A message for one incarnation (start) of an agent becomes a dead letter if another incarnation reads it."""
     await mail.send(start=1)
     mail.roster.join("bob")
     assert await mail.read() == [], "incarnation 2 does not get it"
@@ -57,7 +57,7 @@ async def promise_61_mail_for_an_earlier_incarnation_is_dead_lettered(mail: Mail
 
 
 async def promise_62_mail_for_this_incarnation_is_delivered(mail: MailHarness) -> None:
-    """A message for the current incarnation, or for any, is delivered."""
+    """A message is delivered if it is for the current incarnation (start) of the recipient, or for any incarnation."""
     mail.roster.join("bob")
     sent = [await mail.send(start=2), await mail.send()]
     assert ids_of(await mail.read()) == ids_of(sent), "both are delivered"
@@ -125,7 +125,7 @@ async def promise_66_a_forgery_does_not_replace_a_message(mail: MailHarness) -> 
 
 
 async def promise_67_a_dead_letter_is_complete(mail: MailHarness) -> None:
-    """A dead letter has its reason, its mailbox, its time, the message and the stored bytes."""
+    """A dead letter has its reason, the name of its mailbox, its time, the message, and the bytes as stored."""
     sent = await mail.send("carol", expires=mail.clock.now() + 1, body="too late", summary="late")
     mail.clock.advance(60)
     await mail.read("carol")
@@ -139,7 +139,7 @@ async def promise_67_a_dead_letter_is_complete(mail: MailHarness) -> None:
 
 
 async def promise_68_a_dead_letter_is_stored_once(mail: MailHarness) -> None:
-    """An undeliverable message is dead-lettered once, counts as acknowledged, and is no longer pending."""
+    """An undeliverable message is stored as a dead letter once. It then counts as acknowledged, not as pending."""
     await mail.send(expires=mail.clock.now() - 1)
     assert await mail.read() == [], "it is not delivered"
     await mail.restart()
@@ -195,7 +195,7 @@ async def promise_71_a_torn_message_does_not_hide_the_next(mail: MailHarness) ->
 
 @promise(need="tampering")
 async def promise_72_a_message_in_a_wrong_mailbox_is_dead_lettered(mail: MailHarness) -> None:
-    """A message for another member that was written into a mailbox is not delivered there."""
+    """A message that lies in a mailbox of another name than its recipient's becomes a dead letter."""
     await mail.send()
     mail.tampering.write_record("bob", mail.new_message("carol"))
     sent = await mail.send()
@@ -206,7 +206,7 @@ async def promise_72_a_message_in_a_wrong_mailbox_is_dead_lettered(mail: MailHar
 
 @promise(need="tampering")
 async def promise_73_a_forged_record_is_dead_lettered(mail: MailHarness) -> None:
-    """A valid record that was written without the key of its sender becomes a dead letter."""
+    """A record that was written into a mailbox without the key of its sender becomes a dead letter."""
     await mail.send()
     mail.tampering.write_record("bob", attrs.evolve(mail.new_message(), mac="0" * 32))
     sent = await mail.send()

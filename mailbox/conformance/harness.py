@@ -1,4 +1,4 @@
-"""Test harness of the conformance suite: an open transport, its surroundings, and numbered promises."""
+"""Test harness of the mail conformance suite: an open transport with its roster, keys and clock; and `Promise`."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterator, Sequence
@@ -22,7 +22,7 @@ _Raised = TypeVar("_Raised", bound=BaseException)
 
 @attrs.frozen(kw_only=True)
 class TransportParts:
-    """Constructor arguments of a transport, except for its storage."""
+    """Arguments with which a `TransportFactory` constructs the transport under test, except for the storage."""
 
     roster: Roster
     keys: Keys
@@ -32,34 +32,37 @@ class TransportParts:
 
 
 class Tampering(Protocol):
-    """Access to stored mail past the transport, where other processes can write to it."""
+    """Writes to stored mail without using the transport, as another process could."""
 
     def write_bytes(self, name: str, raw: bytes) -> None:
-        """Append *raw* to the mailbox of *name*."""
+        """Append *raw* to the mailbox of *name*, without any check or framing."""
         ...
 
     def write_record(self, name: str, envelope: Envelope) -> None:
-        """Append *envelope* to the mailbox of *name* in the format of the transport."""
+        """Append *envelope*, as it is, to the mailbox of *name* in the storage format of the transport."""
         ...
 
 
 class TransportFactory(Protocol):
-    """Storage of a transport. The author of a transport implements this in order to test it."""
+    """Opens the transport under test on one storage. The author of a transport implements this protocol."""
 
     @property
     def tampering(self) -> Tampering | None:
-        """None if only the transport can write to its storage; then promises about damage do not apply."""
+        """Object that changes stored mail without the transport; None if that is impossible.
+
+        With None, promises about damaged mail are not tested.
+        """
         ...
 
     @property
     def has_macs(self) -> bool:
-        """True if the reader gets the MAC of the sender; False if a trusted hop in between signs again."""
+        """True if readers get the MAC that the sender made; False if a message is signed again on its way."""
         ...
 
     def open_transport(self, parts: TransportParts) -> AbstractAsyncContextManager[Transport]:
-        """Open a transport on this storage. Opening another one after closing it simulates a restart of all processes.
+        """Open a transport on this storage. Closing it and opening another simulates a restart of all processes.
 
-        If mail lives only in the process, all calls return the same transport.
+        If the transport keeps mail only in memory, all calls return the same transport.
         """
         ...
 
@@ -70,36 +73,36 @@ OpenTransportFactory = Callable[[], AbstractAsyncContextManager[TransportFactory
 
 @attrs.define(eq=False)
 class KeyRing:
-    """A key for every sender, except for lost keys."""
+    """`Keys` for tests: every sender has a key, except the senders whose names are in `lost`."""
 
     lost: set[str] = attrs.field(factory=set)
 
     def key_of(self, sender: Sender) -> bytes | None:
-        """Return the key of this incarnation of the sender; None if it is lost."""
+        """Return the key of *sender*; None if the name of *sender* is in `lost`."""
         return None if sender.name in self.lost else _key_of(sender)
 
 
 @attrs.define(eq=False)
 class DeadLetterRecorder:
-    """Dead letters, kept in memory."""
+    """Dead letters that the transport under test has stored, kept in memory."""
 
     letters: list[DeadLetter] = attrs.field(factory=list)
     is_full: bool = False
 
     def add(self, letter: DeadLetter) -> None:
-        """Keep *letter*; raises `OSError` while `is_full`."""
+        """Append *letter* to `letters`. Raises `OSError` while `is_full` is true."""
         if self.is_full:
             raise OSError(28, "No space left on device")
         self.letters.append(letter)
 
     @property
     def reasons(self) -> list[str]:
-        """Reasons of all dead letters."""
+        """The reason of each dead letter in `letters`, in the order of storing."""
         return [letter.reason for letter in self.letters]
 
 
 class EnvelopeFields(TypedDict, total=False):
-    """Fields of an envelope that most promises leave at their defaults."""
+    """Optional fields of an envelope. Most promises leave them at their defaults."""
 
     id: MessageId
     sequence: int
@@ -113,7 +116,7 @@ class EnvelopeFields(TypedDict, total=False):
 
 @attrs.define(eq=False, kw_only=True)
 class MailHarness:
-    """An open transport with the roster, keys, clock and dead letters that a promise may change."""
+    """Argument of every promise: the open transport under test, with its roster, keys, clock and dead letters."""
 
     factory: TransportFactory
     limits: MailLimits
@@ -128,12 +131,12 @@ class MailHarness:
 
     @property
     def tampering(self) -> Tampering:
-        """Access to the stored mail, for promises that need it."""
+        """The `Tampering` of the storage, for promises that need it; it must not be None."""
         assert self.factory.tampering is not None
         return self.factory.tampering
 
     async def open(self) -> None:
-        """Open the transport; `close` closes it."""
+        """Open the transport under test. `close` closes it."""
         parts = TransportParts(
             roster=self.roster,
             keys=self.keys,
@@ -144,11 +147,14 @@ class MailHarness:
         self.transport = await self._stack.enter_async_context(self.factory.open_transport(parts))
 
     async def close(self) -> None:
-        """Close the transport; its stored mail stays."""
+        """Close the transport under test. Its stored mail is kept."""
         await self._stack.aclose()
 
     async def restart(self) -> None:
-        """Close the transport and open another on the same storage; no inbox, nursery or cancel scope may be open."""
+        """Close the transport and open another on the same storage.
+
+        At the time of the call no inbox, nursery or cancel scope of the promise may be open.
+        """
         await self.close()
         await self.open()
 
@@ -161,7 +167,11 @@ class MailHarness:
         body: str | None = None,
         **details: Unpack[EnvelopeFields],
     ) -> Envelope:
-        """Build a signed message, with a unique *body* by default. *start* is the only incarnation that may get it."""
+        """Build a signed message without sending it. By default *body* is a unique text.
+
+        Only incarnation (start) number *start* of the recipient may receive the message; None: any may. *details*
+        replace the defaults of other envelope fields.
+        """
         known = self.roster.members().get(sender)
         incarnation = 1 if known is None else known.incarnation
         self._sequences[sender, incarnation, recipient] += 1
@@ -185,27 +195,33 @@ class MailHarness:
         body: str | None = None,
         **details: Unpack[EnvelopeFields],
     ) -> Envelope:
-        """Build a message, send it, and return it."""
+        """Build a message with the arguments of `new_message`, send it, and return it."""
         envelope = self.new_message(recipient, sender=sender, start=start, body=body, **details)
         await self.transport.send(envelope)
         return envelope
 
     async def send_many(self, count: int) -> list[Envelope]:
-        """Send *count* messages from alice to bob, one after the other."""
+        """Send *count* messages from alice to bob, one after the other. Return them in this order."""
         return [await self.send() for _ in range(count)]
 
     def open_inbox(self, name: str = "bob", *, seen: Container[MessageId] = ()) -> AbstractAsyncContextManager[Inbox]:
-        """Open the mailbox of *name* for its current incarnation."""
+        """Open the mailbox of *name* as its current incarnation (start).
+
+        *seen* contains the ids of messages in the transcript of the reader, which are not delivered.
+        """
         member = self.roster.members().get(name)
         return self.transport.open_inbox(name, 1 if member is None else member.incarnation, seen=seen)
 
     async def peek(self, name: str = "bob") -> list[Delivery]:
-        """Take pending messages of *name* with a separate reader, without acknowledging them."""
+        """Open the mailbox of *name* and return all pending messages, without acknowledging them. Then close it."""
         async with self.open_inbox(name) as inbox:
             return inbox.take_nowait()
 
     async def read(self, name: str = "bob", *, seen: Container[MessageId] = ()) -> list[Envelope]:
-        """Take and acknowledge pending messages of *name* with a separate reader."""
+        """Open the mailbox of *name*, take and acknowledge all pending messages, and return them. Then close it.
+
+        *seen* as for `open_inbox`.
+        """
         async with self.open_inbox(name, seen=seen) as inbox:
             envelopes = [delivery.envelope for delivery in inbox.take_nowait()]
             await inbox.acknowledge(ids_of(envelopes))
@@ -213,7 +229,7 @@ class MailHarness:
 
     @asynccontextmanager
     async def open_other_session(self) -> AsyncIterator["MailHarness"]:
-        """Open another session with members of the same names."""
+        """Open the transport of another session, with its own storage and members of the same names."""
         async with self.open_factory() as factory, open_harness(factory, self.limits, self.open_factory) as mail:
             yield mail
 
@@ -239,12 +255,12 @@ def ids_of(envelopes: Sequence[Envelope]) -> list[MessageId]:
 
 
 def ids_in(deliveries: Sequence[Delivery]) -> list[MessageId]:
-    """Return the ids of the delivered messages, in their order."""
+    """Return the ids of the messages in *deliveries*, in their order."""
     return [delivery.envelope.id for delivery in deliveries]
 
 
 async def expect_error(expected: type[_Raised] | tuple[type[_Raised], ...], operation: Awaitable[object]) -> _Raised:
-    """Await *operation* and return the error of type *expected* that it raises; fail if it raises none."""
+    """Await *operation* and return the error of type *expected* that it raises. `AssertionError` if it raises none."""
     try:
         await operation
     except expected as exc:
@@ -262,12 +278,15 @@ _Test = Callable[[MailHarness], Awaitable[None]]
 
 
 class NotApplicable(Exception):
-    """A promise cannot be tested for a transport, because its storage lacks what the promise is about."""
+    """A promise cannot be tested, because the storage of the transport lacks the ability that the test needs."""
 
 
 @attrs.frozen(kw_only=True)
 class Promise:
-    """One promise. Its function is named `promise_<number>_<subject>`; its docstring is the sentence."""
+    """One numbered promise that every mail transport must keep, with the function that tests it.
+
+    The function is named `promise_<number>_<subject>`. `sentence` is its docstring on one line.
+    """
 
     number: int
     name: str
@@ -278,7 +297,7 @@ class Promise:
 
     @classmethod
     def of(cls, test: _Test, need: PromiseNeed | None = None, limits: MailLimits | None = None) -> "Promise":
-        """Return the promise that the function *test* checks."""
+        """Return the promise that the function *test* checks, with number, name and sentence taken from *test*."""
         name: str = getattr(test, "__name__", "")
         sentence, number = " ".join((test.__doc__ or "").split()), int(name.split("_")[1])
         return cls(number=number, name=name, sentence=sentence, need=need, limits=limits or MailLimits(), test=test)
@@ -302,12 +321,12 @@ class Promise:
 
 
 def promise(*, need: PromiseNeed | None = None, limits: MailLimits | None = None) -> Callable[[_Test], Promise]:
-    """Decorate a promise that needs something of the storage, or *limits* of the transport under test."""
+    """Decorate a test function that needs tampering or MACs of the storage, or *limits* of the mailboxes."""
     return lambda test: Promise.of(test, need, limits)
 
 
 def promises_in(module: ModuleType) -> Iterator[Promise]:
-    """Yield the promises of *module*: all functions `promise_<number>_<subject>`."""
+    """Yield the promises of *module*, one for each of its functions `promise_<number>_<subject>`."""
     for name, value in vars(module).items():
         if name.startswith("promise_"):
             yield value if isinstance(value, Promise) else Promise.of(value)

@@ -1,4 +1,4 @@
-"""Promises about order."""
+"""Promises of mail transports about the order in which messages are delivered."""
 
 from collections import defaultdict
 
@@ -17,7 +17,10 @@ async def promise_13_order_is_kept(mail: MailHarness) -> None:
 
 
 async def promise_14_order_is_kept_among_many_senders(mail: MailHarness) -> None:
-    """With many concurrent senders and several recipients, the order of each pair is kept and no message is lost."""
+    """Many senders may send to several recipients at once.
+
+    For each pair of sender and recipient the order of sending is kept, and no message is lost.
+    """
     names = [mail.roster.join(f"sender-{number}").name for number in range(SENDERS)]
 
     async def send_all(name: str) -> None:
@@ -38,7 +41,7 @@ async def promise_14_order_is_kept_among_many_senders(mail: MailHarness) -> None
 
 
 async def promise_15_order_is_kept_while_reading(mail: MailHarness) -> None:
-    """Order is kept for a reader that takes and acknowledges while others send."""
+    """The order of sending is kept if the reader takes and acknowledges messages while more are sent."""
     read: list[int] = []
 
     async def read_all() -> None:
@@ -56,14 +59,14 @@ async def promise_15_order_is_kept_while_reading(mail: MailHarness) -> None:
 
 
 async def promise_16_order_is_that_of_sending(mail: MailHarness) -> None:
-    """Neither sequence numbers nor creation times change the order of delivery."""
+    """Messages are delivered in the order of sending, whatever their sequence numbers and creation times are."""
     now = mail.clock.now()
     sent = [await mail.send(sequence=n, created=now - n) for n in (7, 3, 3, 9, 1)]
     assert ids_of(await mail.read()) == ids_of(sent), "in the order of sending"
 
 
 async def promise_17_order_survives_restarts(mail: MailHarness) -> None:
-    """Redelivered messages come before messages that were sent later, in the order of sending."""
+    """After a restart, unacknowledged messages are delivered in the order of sending, before messages sent later."""
     first = await mail.send_many(4)
     async with mail.open_inbox() as inbox:
         inbox.take_nowait(3)
@@ -75,7 +78,7 @@ async def promise_17_order_survives_restarts(mail: MailHarness) -> None:
 
 
 async def promise_18_a_restarted_sender_counts_anew(mail: MailHarness) -> None:
-    """A restarted sender counts from 1 again, and its messages are not mistaken for copies of earlier ones."""
+    """A restarted sender counts its messages from 1 again. They are not mistaken for copies of earlier messages."""
     first = await mail.send_many(3)
     mail.roster.join("alice")
     second = await mail.send_many(3)
@@ -86,7 +89,7 @@ async def promise_18_a_restarted_sender_counts_anew(mail: MailHarness) -> None:
 
 
 async def promise_19_taking_can_be_limited(mail: MailHarness) -> None:
-    """A reader that takes a limited number gets the oldest messages first, and the others later."""
+    """A reader that limits the number of messages to take gets the oldest first, and the rest at later calls."""
     sent = ids_of(await mail.send_many(5))
     async with mail.open_inbox() as inbox:
         assert inbox.take_nowait(0) == [], "none if none is asked for"
@@ -95,7 +98,7 @@ async def promise_19_taking_can_be_limited(mail: MailHarness) -> None:
 
 
 async def promise_20_a_limit_counts_delivered_messages(mail: MailHarness) -> None:
-    """Undeliverable messages do not count against a limit, and do not hide messages behind them."""
+    """A limit counts only deliverable messages. Undeliverable messages are passed over without ending the call."""
     for _ in range(3):
         await mail.send(expires=mail.clock.now() - 1)
     sent = await mail.send_many(2)

@@ -1,4 +1,4 @@
-"""Promises about readers: one at a time, no missed wakeups, and an exact backlog."""
+"""Promises of mail transports about readers: one per mailbox, no missed wakeups, and an exact backlog."""
 
 import trio
 
@@ -8,7 +8,7 @@ from coterie.mailbox.errors import MailboxBusy, NameInvalid, UnknownRecipient
 
 
 async def promise_31_one_reader_at_a_time(mail: MailHarness) -> None:
-    """A mailbox has one reader; opening it a second time raises `MailboxBusy` and does not affect the reader."""
+    """A mailbox has one reader. Opening it a second time raises `MailboxBusy` and does not affect that reader."""
     sent = await mail.send()
     async with mail.open_inbox() as inbox:
         busy = await expect_error(MailboxBusy, mail.peek())
@@ -17,7 +17,7 @@ async def promise_31_one_reader_at_a_time(mail: MailHarness) -> None:
 
 
 async def promise_32_the_next_reader_follows(mail: MailHarness) -> None:
-    """When a reader has ended, for whatever reason, the next reader gets the mailbox."""
+    """When a reader has closed the mailbox, even by an error or a cancellation, another reader can open it."""
 
     async def fail() -> None:
         async with mail.open_inbox() as inbox:
@@ -42,7 +42,7 @@ async def promise_33_mailboxes_have_separate_readers(mail: MailHarness) -> None:
 
 
 async def promise_34_unknown_names_cannot_be_read(mail: MailHarness) -> None:
-    """The mailbox of a name that is not on the roster can neither be opened nor counted."""
+    """For a name that is not on the roster, opening the mailbox and asking for its backlog raise an error."""
     for name in ("dave", "Bob", "../bob"):
         await expect_error((UnknownRecipient, NameInvalid), mail.peek(name))
         try:
@@ -53,7 +53,7 @@ async def promise_34_unknown_names_cannot_be_read(mail: MailHarness) -> None:
 
 
 async def promise_35_pending_mail_wakes_a_reader(mail: MailHarness) -> None:
-    """`wait` returns immediately if there is mail."""
+    """`Inbox.wait` returns immediately if a message is pending."""
     sent = await mail.send()
     async with mail.open_inbox() as inbox:
         await inbox.wait()
@@ -61,7 +61,7 @@ async def promise_35_pending_mail_wakes_a_reader(mail: MailHarness) -> None:
 
 
 async def promise_36_new_mail_wakes_a_reader(mail: MailHarness) -> None:
-    """A waiting reader is woken by the first message, and by each later one."""
+    """A reader that waits is woken by the first message, and by each later message."""
     reader_has, arrivals = trio.open_memory_channel[MessageId](0)
 
     async def read_all() -> None:
@@ -83,7 +83,7 @@ async def promise_36_new_mail_wakes_a_reader(mail: MailHarness) -> None:
 
 
 async def promise_37_mail_after_taking_wakes_a_reader(mail: MailHarness) -> None:
-    """A message that arrives between taking and waiting wakes the reader."""
+    """A message that arrives after the last `take_nowait` and before `wait` wakes the reader."""
     async with mail.open_inbox() as inbox:
         await mail.send()
         assert len(inbox.take_nowait()) == 1, "the first"
@@ -105,7 +105,7 @@ async def promise_38_waiting_can_be_cancelled(mail: MailHarness) -> None:
 
 
 async def promise_39_a_restarted_reader_is_woken(mail: MailHarness) -> None:
-    """A new reader is woken by mail that the last reader left unacknowledged."""
+    """`wait` of a new reader returns for messages that the last reader left unacknowledged."""
     sent = await mail.send()
     await mail.peek()
     await mail.restart()

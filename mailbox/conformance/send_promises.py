@@ -1,4 +1,4 @@
-"""Promises about sending: receipts, and delivery once to the right recipient, with any text as a body."""
+"""Promises of mail transports about sending: receipts, delivery once to the right recipient, and any text."""
 
 import sys
 
@@ -21,7 +21,7 @@ async def promise_01_a_receipt_describes_the_stored_message(mail: MailHarness) -
 
 
 async def promise_02_a_receipt_means_stored(mail: MailHarness) -> None:
-    """A message with a receipt survives a restart, with or without a reader."""
+    """A message whose sender got a receipt survives a restart, whether or not the mailbox has a reader."""
     sent = await mail.send_many(3)
     await mail.restart()
     sent += await mail.send_many(2)
@@ -30,7 +30,7 @@ async def promise_02_a_receipt_means_stored(mail: MailHarness) -> None:
 
 
 async def promise_03_without_a_receipt_nothing_is_stored(mail: MailHarness) -> None:
-    """A rejected message is never delivered, even if its recipient joins later."""
+    """A message to an unknown name is not stored. It is never delivered, even if a member of that name joins later."""
     await expect_error(UnknownRecipient, mail.send("dave"))
     mail.roster.join("dave")
     assert mail.transport.backlog("dave").messages == 0, "a refused message is not pending"
@@ -71,7 +71,7 @@ async def promise_05_a_message_sent_twice_is_delivered_once(mail: MailHarness) -
 
 
 async def promise_06_a_copy_of_acknowledged_mail_is_dropped(mail: MailHarness) -> None:
-    """A copy that arrives after the message was taken or acknowledged is not delivered to the same reader."""
+    """A reader that took a message does not get a copy with the same id, even after acknowledging the message."""
     async with mail.open_inbox() as inbox:
         envelope = await mail.send()
         assert len(inbox.take_nowait()) == 1, "the first is delivered"
@@ -84,7 +84,7 @@ async def promise_06_a_copy_of_acknowledged_mail_is_dropped(mail: MailHarness) -
 
 
 async def promise_07_every_field_arrives(mail: MailHarness) -> None:
-    """All fields arrive unchanged, including summary, reply, group, trace context and expiry."""
+    """All fields of a message arrive unchanged, including summary, reply, group, trace context and expiry."""
     sent = await mail.send(
         body="Look at this.",
         summary="a thing to look at",
@@ -125,7 +125,7 @@ async def promise_10_sessions_do_not_mix(mail: MailHarness) -> None:
 
 
 async def promise_11_a_broadcast_is_one_message_per_recipient(mail: MailHarness) -> None:
-    """The messages of a broadcast share a group; each is delivered and acknowledged separately."""
+    """The messages of a broadcast have the same group id. Each is delivered and acknowledged separately."""
     for name in ("bob", "carol"):
         await mail.send(name, group="all-hands")
     assert [envelope.group for envelope in await mail.read("bob")] == ["all-hands"], "bob gets a message"
@@ -163,7 +163,7 @@ CONTROL = (
 
 
 async def promise_52_a_body_may_be_empty(mail: MailHarness) -> None:
-    """A body may be empty."""
+    """A message with an empty body is accepted and delivered."""
     await mail.send(body="")
     assert [envelope.body for envelope in await mail.read()] == [""], "it arrives"
 
@@ -178,7 +178,7 @@ async def promise_53_a_body_may_be_long(mail: MailHarness) -> None:
 
 
 async def promise_54_control_characters_are_text(mail: MailHarness) -> None:
-    """Newlines, NUL, escapes and text that imitates a record arrive as text, one message each."""
+    """Newlines, NUL, escapes and text that imitates a stored record arrive unchanged, one message for each body."""
     for body in CONTROL:
         await mail.send(body=body, summary=body)
     await mail.restart()
@@ -188,7 +188,7 @@ async def promise_54_control_characters_are_text(mail: MailHarness) -> None:
 
 
 async def promise_55_all_of_unicode_is_text(mail: MailHarness) -> None:
-    """Every Unicode character arrives unchanged; no text is normalised."""
+    """Every Unicode character arrives unchanged. No text is normalised."""
     text = "".join(map(chr, (*range(SURROGATES.start), *range(SURROGATES.stop, sys.maxunicode + 1))))
     bodies = [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
     bodies += ["e\u0301", "\u00e9"]

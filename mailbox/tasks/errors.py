@@ -1,10 +1,10 @@
-"""The errors of the task list, sorted by who must act.
+"""The errors of a session's task list, grouped by who must act.
 
 TaskError
 ├── TaskRefused         the caller must act: nothing was changed
 │   ├── UnknownTask         no task has this number
 │   ├── TaskListFull        the list has reached its limit
-│   ├── TaskInvalid         a text that a task cannot hold
+│   ├── TaskInvalid         a text cannot be stored in a task
 │   ├── TaskOwned           another agent works on the task
 │   ├── TaskDone            the task is done; reopen it first
 │   ├── TaskBlocked         other tasks must be done first
@@ -28,12 +28,12 @@ class TaskError(MailboxError):
 
 
 class TaskRefused(TaskError):
-    """Nothing was changed, and a retry would be refused again unless the list changes."""
+    """A request to the task list was rejected. It changed nothing, and fails again unless the list changes."""
 
 
 @attrs.define(eq=False)
 class UnknownTask(TaskRefused):
-    """No task has this number."""
+    """No task of the list has this number."""
 
     id: int
     highest: int
@@ -46,7 +46,7 @@ class UnknownTask(TaskRefused):
 
 @attrs.define(eq=False)
 class TaskListFull(TaskRefused):
-    """All numbers of the list are in use."""
+    """No task can be added, because all task numbers are in use."""
 
     limit: int
 
@@ -56,7 +56,7 @@ class TaskListFull(TaskRefused):
 
 @attrs.define(eq=False)
 class TaskInvalid(TaskRefused):
-    """A text that a task cannot hold."""
+    """A text cannot be stored in a task, because it is empty, too long or cannot be encoded."""
 
     field: str
     reason: str
@@ -67,7 +67,7 @@ class TaskInvalid(TaskRefused):
 
 @attrs.define(eq=False)
 class TaskOwned(TaskRefused):
-    """A task in progress belongs to another owner."""
+    """Another agent works on the task, so the caller can neither claim the task nor change its status."""
 
     id: TaskId
     owner: TaskOwner
@@ -78,7 +78,7 @@ class TaskOwned(TaskRefused):
 
 @attrs.define(eq=False)
 class TaskDone(TaskRefused):
-    """A done task cannot be claimed."""
+    """The task is done, so it cannot be claimed unless it is reopened first."""
 
     id: TaskId
     owner: TaskOwner | None
@@ -90,11 +90,11 @@ class TaskDone(TaskRefused):
 
 @attrs.define(eq=False)
 class TaskBlocked(TaskRefused):
-    """A task that depends on unfinished tasks."""
+    """The task can be neither claimed nor marked as done, because it depends on tasks that are not done."""
 
     id: TaskId
     waits_for: tuple[TaskId, ...]
-    """Blocking tasks that are not done or cannot be read."""
+    """Numbers of the tasks that must be done first. They are not done, or their files cannot be read."""
 
     def __str__(self) -> str:
         others = ", ".join(map(str, self.waits_for))
@@ -103,7 +103,7 @@ class TaskBlocked(TaskRefused):
 
 @attrs.define(eq=False)
 class TaskDeleted(TaskRefused):
-    """A deleted task cannot be changed; its number is not reused."""
+    """The task was deleted, so it can neither be changed nor block other tasks. Its number is not reused."""
 
     id: TaskId
     by: str
@@ -114,10 +114,10 @@ class TaskDeleted(TaskRefused):
 
 @attrs.define(eq=False)
 class DependencyCycle(TaskRefused):
-    """A dependency that would make tasks wait for each other."""
+    """A new dependency was rejected, because tasks would wait for each other in a cycle."""
 
     path: tuple[TaskId, ...]
-    """Tasks of the cycle: each waits for the next, and the first is repeated at the end."""
+    """Numbers of the tasks in the cycle. Each waits for the next, and the first number is repeated at the end."""
 
     def __str__(self) -> str:
         return f"tasks would wait for each other: {' -> '.join(map(str, self.path))}"
@@ -125,7 +125,7 @@ class DependencyCycle(TaskRefused):
 
 @attrs.define(eq=False)
 class TaskDamaged(TaskError):
-    """A file of the list that is not a valid task."""
+    """A file of the task list cannot be read or does not contain a valid task."""
 
     id: TaskId
     path: Path
@@ -137,15 +137,15 @@ class TaskDamaged(TaskError):
 
 @attrs.define(eq=False)
 class TasksBusy(TaskError):
-    """The lock of the list could not be acquired in time."""
+    """The lock of the task list could not be acquired in time, because another process held it."""
 
     directory: Path
     seconds: float
-    """Time that was waited for the lock."""
+    """Seconds for which the caller waited for the lock."""
 
     def __str__(self) -> str:
         return f"{self.directory}: another process has held its lock for {self.seconds:g} s; try again"
 
 
 class TasksFailed(TaskError, PathError):
-    """Disk error. The task is unchanged or, if only flushing failed, changed as requested."""
+    """Disk error. The task is unchanged or, if only flushing the file failed, changed as requested."""

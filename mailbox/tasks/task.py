@@ -1,4 +1,4 @@
-"""A task: work for one agent at a time, with its history."""
+"""Tasks of a session's shared task list. A task is work for one agent at a time, with a history of its changes."""
 
 from typing import Any, Literal, NewType
 
@@ -7,20 +7,23 @@ import msgspec
 
 VERSION = 1
 LONGEST_SUBJECT = 300
-"""Limit in characters."""
+"""Greatest length of the subject of a task, in characters."""
 LONGEST_DESCRIPTION = 65_536
 HISTORY_LIMIT = 500
-"""Largest number of history entries: the first one and the newest are kept."""
+"""Largest number of history entries of one task. If there are more, the first and the newest are kept."""
 
 TaskId = NewType("TaskId", int)
 TaskStatus = Literal["open", "in_progress", "done", "deleted"]
 TaskState = Literal["open", "blocked", "in_progress", "done", "deleted"]
-"""Status as shown: an open task that waits for others is blocked."""
+"""Status of a task as shown to users and agents: an open task that waits for other tasks is shown as `blocked`."""
 
 
 @attrs.frozen(kw_only=True)
 class TaskOwner:
-    """Owner of tasks: one incarnation of a name, so that a later incarnation owns nothing by mistake."""
+    """Owner of a task: the user, or one incarnation (numbered start) of an agent.
+
+    Another incarnation of the same agent is another owner, so it never owns a task by mistake.
+    """
 
     name: str
     incarnation: int
@@ -30,7 +33,7 @@ class TaskOwner:
 
 
 USER = TaskOwner(name="user", incarnation=0)
-"""The user. Incarnations of agents count from 1, so no agent equals this owner."""
+"""The user as the owner of a task. Incarnations of agents count from 1, so no agent equals this owner."""
 
 
 @attrs.frozen(kw_only=True)
@@ -45,21 +48,21 @@ class TaskHistoryEntry:
 
 @attrs.frozen(kw_only=True)
 class Task:
-    """A task as stored in its file. Only the file of the waiting task holds a dependency."""
+    """A task as stored in its file. A dependency is stored only in the waiting task, as `blocked_by`."""
 
     id: TaskId
     subject: str
     description: str = ""
     status: TaskStatus = "open"
     owner: TaskOwner | None = None
-    """The agent that works on the task or, if the task is done, finished it."""
+    """The agent that works on the task, or the agent that finished it; None for an open or deleted task."""
     blocked_by: tuple[TaskId, ...] = ()
     history: tuple[TaskHistoryEntry, ...] = ()
     """Changes of the task, oldest first."""
     created: float
     updated: float
     version: int = 1
-    """Number of changes of the task."""
+    """Number of changes of the task, including its creation."""
     v: int = VERSION
 
     @property
@@ -68,7 +71,10 @@ class Task:
         return self.status in ("done", "deleted")
 
     def with_change(self, at: float, by: TaskOwner, what: str, **facts: Any) -> "Task":
-        """Return the task with other *facts*, and a history entry that describes the change as *what*."""
+        """Return a copy of the task with the fields in *facts* changed.
+
+        The copy has a new history entry, which says that *by* made the change *what* at the time *at*.
+        """
         history = (*self.history, TaskHistoryEntry(at=at, by=str(by), what=what))
         if len(history) > HISTORY_LIMIT:
             history = (history[0], *history[1 - HISTORY_LIMIT :])
@@ -100,13 +106,13 @@ class ListedTask(Task):
     blocks: tuple[TaskId, ...]
     """Tasks that name this one in their `blocked_by`."""
     waits_for: tuple[TaskId, ...]
-    """Tasks of `blocked_by` that are not done."""
+    """Tasks of `blocked_by` that are neither done nor deleted; empty if this task itself is done or deleted."""
     state: TaskState
 
 
 @attrs.frozen(kw_only=True)
 class TaskChange:
-    """Changes to make to a task; None leaves a field unchanged."""
+    """Changes that a caller requests for one task. None leaves a field unchanged."""
 
     subject: str | None = None
     description: str | None = None

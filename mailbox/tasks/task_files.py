@@ -1,7 +1,7 @@
-"""Files of a task list: one per task, named by its number, replaced whole by a change, and never removed.
+"""Files of a task list: one file for each task, named by the number of the task.
 
-So the next number is the highest name plus one, whatever was deleted or crashed. A change of the list is an atomic
-change of one file.
+A change of the task list replaces one file, so it is atomic. Files are never removed, even for deleted tasks. So the
+next task number is the highest number in a file name plus one.
 """
 
 import os
@@ -27,7 +27,7 @@ LIMIT = 999_999
 """Largest number of tasks: their file names have six digits."""
 
 TICK = 0.1
-"""Seconds; longer than the time resolution of file systems."""
+"""Age in seconds from which the content of a file is cached. It exceeds the time resolution of file systems."""
 
 _Version = tuple[int, int, int]
 _NAME = re.compile(r"([0-9]{6})\.json")
@@ -35,21 +35,21 @@ _NAME = re.compile(r"([0-9]{6})\.json")
 
 @attrs.define(eq=False)
 class TaskFiles:
-    """Files of one task list. All methods block; they may be called from several threads."""
+    """Files of one task list. All methods block. They may be called from several threads."""
 
     directory: Path
     lock_timeout: float = LOCK_TIMEOUT
     is_durable: bool = True
     """True if writes survive a power cut; they always survive a crash of all processes."""
     _known: dict[TaskId, tuple[_Version, Task]] = attrs.field(factory=dict, init=False, repr=False)
-    """Tasks read before, with the file version, because a `stat` is cheaper than reading."""
+    """Cache of tasks by number, each with inode, size and time of its file: a `stat` is cheaper than reading."""
 
     def path(self, task_id: TaskId) -> Path:
-        """Return the file of a task."""
+        """Return the path of the file of task *task_id*."""
         return self.directory / f"{task_id:06}.json"
 
     def highest(self) -> TaskId:
-        """Return the highest number ever given to a task; 0 for none. Raises `TasksFailed`."""
+        """Return the highest number ever given to a task; 0 if there is no task. Raises `TasksFailed`."""
         try:
             matches = map(_NAME.fullmatch, os.listdir(self.directory))  # noqa: PTH208 - names are wanted, not paths
             highest = max((int(match[1]) for match in matches if match), default=0)
@@ -63,11 +63,11 @@ class TaskFiles:
         return TaskId(highest)
 
     def ids(self) -> Iterator[TaskId]:
-        """Return the numbers of all tasks, readable or not, oldest first. Raises `TasksFailed`."""
+        """Return the numbers of all tasks, including unreadable files, oldest first. Raises `TasksFailed`."""
         return map(TaskId, range(1, self.highest() + 1))
 
     def read(self, task_id: TaskId) -> Task:
-        """Read a task. Raises `UnknownTask` and `TaskDamaged`."""
+        """Return a task, from its file or from the cache. Raises `UnknownTask` and `TaskDamaged`."""
         if not 0 < task_id <= LIMIT:
             raise UnknownTask(task_id, self.highest())
         try:
@@ -89,7 +89,7 @@ class TaskFiles:
         return task
 
     def write(self, task: Task) -> None:
-        """Replace the file of *task*; the caller holds `lock`. Raises `TasksFailed`."""
+        """Create or replace the file of *task*. The caller must hold `lock`. Raises `TasksFailed`."""
         path = self.path(task.id)
         try:
             replace_file(path, task.to_bytes(), durable=self.is_durable, mode=0o600)
@@ -98,9 +98,9 @@ class TaskFiles:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the lock of the list, across all processes, during the block. Raises `TasksBusy` and `TasksFailed`.
+        """Hold the lock of the task list, which excludes changes by other processes, until the block ends.
 
-        The kernel releases the lock of a process that dies.
+        If this process dies, the kernel releases the lock. Raises `TasksBusy` and `TasksFailed`.
         """
         lock = filelock.FileLock(
             self.directory / LOCK_FILE, self.lock_timeout, mode=0o600, thread_local=False, poll_interval=LOCK_POLL

@@ -1,4 +1,4 @@
-"""Graph of all tasks and their dependencies, as of one change or one query."""
+"""Graph of all tasks and their dependencies. It is read again for each change and each query of the task list."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -12,38 +12,38 @@ from coterie.mailbox.tasks.task_files import TaskFiles
 
 @attrs.frozen(kw_only=True)
 class TaskListing:
-    """Tasks of a list, and its damaged files."""
+    """Result of listing the tasks: the tasks, and the files that cannot be read as tasks."""
 
     tasks: tuple[ListedTask, ...]
     damaged: tuple[TaskDamaged, ...]
-    """Files that cannot be read; the tasks that they block stay blocked."""
+    """One error for each file that cannot be read. Tasks that depend on the task in such a file stay blocked."""
 
 
 @attrs.define(eq=False)
 class TaskGraph:
-    """Tasks and dependencies of one list. Reads each file at most once, so a new graph is made for every change."""
+    """Tasks and dependencies of one task list. It reads each file only once, so every change needs a new graph."""
 
     files: TaskFiles
     _read: dict[TaskId, Task | TaskDamaged] = attrs.field(factory=dict, init=False)
 
     def task(self, task_id: TaskId) -> Task:
-        """Return a task, deleted or not. Raises `UnknownTask` and `TaskDamaged`."""
+        """Return a task, even if it is deleted. Raises `UnknownTask` and `TaskDamaged`."""
         found = self._load(task_id)
         if isinstance(found, TaskDamaged):
             raise found
         return found
 
     def readable(self) -> Iterator[Task]:
-        """Return the readable tasks, oldest first."""
+        """Return the tasks whose files can be read, including deleted tasks, oldest first."""
         return (found for found in self._all() if isinstance(found, Task))
 
     def waits_for(self, task: Task) -> tuple[TaskId, ...]:
-        """Return the tasks that block *task* and are not settled; unreadable tasks count as not settled."""
+        """Return the tasks that must be done before *task*: not done, not deleted, or with an unreadable file."""
         found = ((other, self._find(other)) for other in task.blocked_by)
         return tuple(other for other, blocker in found if blocker is None or not blocker.is_settled)
 
     def find_cycle(self, task_id: TaskId, on: TaskId) -> tuple[TaskId, ...] | None:
-        """Return the cycle that would exist if *task_id* waited for *on*; None if there would be none."""
+        """Return the cycle of tasks that would arise if *task_id* waited for task *on*; None if no cycle arises."""
         paths: list[tuple[TaskId, ...]] = [(task_id, on)]
         seen: set[TaskId] = set()
         while paths:
@@ -57,7 +57,7 @@ class TaskGraph:
         return None
 
     def list_all(self) -> TaskListing:
-        """Return all tasks, including deleted ones."""
+        """Return all tasks, including deleted tasks, and the damaged files."""
         found = list(self._all())
         blocks = _inverted(task for task in found if isinstance(task, Task))
         return TaskListing(
@@ -66,7 +66,7 @@ class TaskGraph:
         )
 
     def list_one(self, task_id: TaskId) -> ListedTask:
-        """Return one task with its relations. Raises `UnknownTask` and `TaskDamaged`."""
+        """Return one task with its relations to other tasks. Raises `UnknownTask` and `TaskDamaged`."""
         return self._to_listed(self.task(task_id), _inverted(self.readable())[task_id])
 
     def _to_listed(self, task: Task, blocks: Iterable[TaskId]) -> ListedTask:
@@ -91,7 +91,7 @@ class TaskGraph:
         return self._read[task_id]
 
     def _find(self, task_id: TaskId) -> Task | None:
-        """Return a task; None if it is missing or damaged."""
+        """Return a task; None if its file is missing or damaged."""
         try:
             return self.task(task_id)
         except (UnknownTask, TaskDamaged):

@@ -1,4 +1,4 @@
-"""Task list of a session, shared by all its processes under one lock."""
+"""Task list of a session. All processes of the session use it, and a lock prevents concurrent changes."""
 
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
@@ -21,11 +21,11 @@ PRESENT: frozenset[TaskState] = frozenset({"open", "blocked", "in_progress", "do
 
 @attrs.define(eq=False)
 class TaskList:
-    """Tasks in *directory*, which is created with the first task; its parent must exist.
+    """The task list in *directory*. The first change creates this directory; the parent directory must exist.
 
     Any number of processes may use the list at the same time. A change is atomic, and completes once it has begun, even
     if its caller is cancelled. A change raises `TasksBusy` if the lock is not acquired within *lock_timeout* seconds,
-    and `TasksFailed` on a disk error. Queries take no lock.
+    and `TasksFailed` on a disk error. Queries do not wait for the lock.
     """
 
     directory: Path
@@ -41,7 +41,7 @@ class TaskList:
     async def create(
         self, subject: str, *, by: TaskOwner, description: str = "", blocked_by: Iterable[TaskId] = ()
     ) -> Task:
-        """Add a task with a number that was never used. Raises `TaskRefused`."""
+        """Add a task with an unused number. Raises `TaskRefused`, or `TaskDamaged` if a blocking task is unreadable."""
 
         def create(graph: TaskGraph) -> Task:
             at = self.clock.now()
@@ -52,25 +52,27 @@ class TaskList:
         return await self._change(create)
 
     async def get(self, task_id: TaskId) -> ListedTask:
-        """Return a task, deleted or not. Raises `UnknownTask` and `TaskDamaged`."""
+        """Return a task with its relations, even if it is deleted. Raises `UnknownTask` and `TaskDamaged`."""
         return await self._query(lambda graph: graph.list_one(task_id))
 
     async def list(self, *, states: Collection[TaskState] = PRESENT, owner: str | None = None) -> TaskListing:
-        """Return the tasks in one of *states*, only those of *owner* if given, and the damaged files."""
+        """Return the tasks in one of *states*, only those of agent *owner* if given, and all damaged files."""
         found = await self._query(TaskGraph.list_all)
         tasks = (task for task in found.tasks if task.state in states)
         owned = (task for task in tasks if owner is None or (task.owner is not None and task.owner.name == owner))
         return attrs.evolve(found, tasks=tuple(owned))
 
     async def claim(self, task_id: TaskId, owner: TaskOwner) -> Task:
-        """Make *owner* the owner of the task; of concurrent claims one succeeds. Idempotent.
+        """Make *owner* the owner of the task, and the task in progress. Of concurrent claims only one succeeds.
+
+        A second claim by the same owner changes nothing.
 
         Raises `UnknownTask`, `TaskDamaged`, `TaskDeleted`, `TaskDone`, `TaskOwned` and `TaskBlocked`.
         """
         return await self._change_one(task_id, lambda graph, task: claim_task(graph, task, self.clock.now(), owner))
 
     async def claim_next(self, owner: TaskOwner) -> Task | None:
-        """Claim the oldest open task that is not blocked; None if no task can be claimed."""
+        """Claim the oldest open task that is not blocked, and return it; None if no task can be claimed."""
 
         def claim(graph: TaskGraph) -> Task | None:
             free = (task for task in graph.readable() if task.status == "open" and not graph.waits_for(task))
@@ -80,30 +82,33 @@ class TaskList:
         return await self._change(claim)
 
     async def update(self, task_id: TaskId, by: TaskOwner, change: TaskChange) -> Task:
-        """Apply all of *change*, or raise `TaskRefused` or `TaskDamaged`.
+        """Apply all of *change* to the task and return it, or change nothing and raise `TaskRefused` or `TaskDamaged`.
 
-        Only its owner, the lead and the user may change the status of a task in progress; any agent may change the
-        rest.
+        Only the owner, the lead (the first agent of the session) and the user may change the status of a task in
+        progress. Any agent may change the other fields.
         """
         return await self._change_one(
             task_id, lambda graph, task: update_task(graph, task, self.clock.now(), by, change)
         )
 
     async def take_over(self, owner: TaskOwner) -> tuple[Task, ...]:
-        """Move the running tasks of earlier incarnations of *owner* to *owner*, which continues them."""
+        """Make *owner* the owner of the tasks in progress of its earlier incarnations (starts), to continue them.
+
+        Return these tasks.
+        """
         return await self._change_running(owner, "taken over", "in_progress", owner)
 
     async def release_all(self, owner: TaskOwner) -> tuple[Task, ...]:
-        """Reopen all running tasks of *owner* and of earlier incarnations of that name, because it has ended.
+        """Reopen all tasks in progress of *owner* and of its earlier incarnations (starts), because *owner* has ended.
 
-        Each task is released separately; call this again after an error.
+        Return these tasks. Each task is written separately, so call this again after an error.
         """
         return await self._change_running(owner, "released: its owner has ended", "open", None)
 
     async def delete(self, task_id: TaskId, by: TaskOwner) -> Task:
-        """Replace the task, or a damaged file, by a tombstone that keeps its history. No task waits for it afterwards.
+        """Mark the task as deleted. Its number and history are kept, and no task waits for it any longer.
 
-        Raises as `update`.
+        A damaged file is replaced by a deleted task without history. Raises the errors of `update`.
         """
 
         def delete(graph: TaskGraph) -> Task:
@@ -121,7 +126,7 @@ class TaskList:
     async def _change_running(
         self, owner: TaskOwner, what: str, status: TaskStatus, new_owner: TaskOwner | None
     ) -> tuple[Task, ...]:
-        """Give *new_owner* the running tasks of *owner* and of earlier incarnations; only one incarnation runs."""
+        """Set *status* and *new_owner* of all tasks in progress of *owner* and of its earlier incarnations (starts)."""
 
         def change(graph: TaskGraph) -> tuple[Task, ...]:
             changed, at = list[Task](), self.clock.now()

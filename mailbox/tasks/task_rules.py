@@ -1,4 +1,4 @@
-"""Rules for changes of tasks: allowed changes, permitted agents, and results."""
+"""Rules for changing tasks: the changes that are allowed, the agents that may make them, and the resulting tasks."""
 
 from collections.abc import Iterable
 
@@ -30,7 +30,10 @@ from coterie.mailbox.tasks.task_graph import TaskGraph
 def new_task(
     graph: TaskGraph, at: float, by: TaskOwner, *, subject: str, description: str, blocked_by: Iterable[TaskId]
 ) -> Task:
-    """Return a task with the next number. Raises `TaskRefused`, and `TaskDamaged` for an unreadable blocking task."""
+    """Return a new task with the next number, to be stored by the caller.
+
+    Raises `TaskRefused`, and `TaskDamaged` if a task in *blocked_by* cannot be read.
+    """
     highest = graph.files.highest()
     if highest >= LIMIT:
         raise TaskListFull(LIMIT)
@@ -49,7 +52,7 @@ def new_task(
 
 
 def claim_task(graph: TaskGraph, task: Task, at: float, owner: TaskOwner) -> Task:
-    """Return *task* in progress with *owner* as its owner; unchanged if it is that already.
+    """Return *task* in progress with *owner* as its owner; the same object if *owner* already has the task.
 
     Raises `TaskDeleted`, `TaskDone`, `TaskOwned` and `TaskBlocked`.
     """
@@ -65,7 +68,7 @@ def claim_task(graph: TaskGraph, task: Task, at: float, owner: TaskOwner) -> Tas
 
 
 def update_task(graph: TaskGraph, task: Task, at: float, by: TaskOwner, change: TaskChange) -> Task:
-    """Return *task* after *change*; the same object if nothing changes. Raises `TaskRefused` and `TaskDamaged`.
+    """Return *task* after *change* by *by*; the same object if nothing changes. Raises `TaskRefused`, `TaskDamaged`.
 
     The new status is checked last, so that one change can remove a dependency and finish the task.
     """
@@ -86,7 +89,7 @@ def update_task(graph: TaskGraph, task: Task, at: float, by: TaskOwner, change: 
 
 
 def make_tombstone(task_id: TaskId, at: float, by: TaskOwner, reason: str) -> Task:
-    """Return a deleted task that replaces an unreadable file, so that its number is not reused."""
+    """Return a deleted task to replace the unreadable file of task *task_id*, so that the number is not reused."""
     entry = TaskHistoryEntry(at=at, by=str(by), what=f"deleted; its file could not be read: {reason}")
     subject = "(its file could not be read)"
     return Task(id=task_id, subject=subject, status="deleted", history=(entry,), created=at, updated=at)
@@ -109,7 +112,7 @@ def _with_status(graph: TaskGraph, task: Task, at: float, by: TaskOwner, status:
         return claim_task(graph, task, at, by)
     if status == task.status:
         return task
-    # Only the owner of a running task, the lead and the user may settle it.
+    # Only the owner of a running task, the lead and the user may change its status.
     if task.status == "in_progress" and task.owner not in (None, by) and by != USER and by.name != MAIN:
         assert task.owner is not None
         raise TaskOwned(task.id, task.owner)

@@ -1,4 +1,4 @@
-"""Mail of recipients that have ended permanently: finds it and moves it to the dead letters."""
+"""Functions that find the mail of recipients that have ended permanently, and move it to the dead letters."""
 
 import attrs
 import trio
@@ -12,27 +12,28 @@ from coterie.mailbox.transports.file.log_segments import segment_numbers
 from coterie.mailbox.transports.file.transport import FileTransport
 
 BATCH = 100
-"""Number of messages that are dead-lettered before they are acknowledged together."""
+"""Number of messages that are stored as dead letters before they are acknowledged together."""
 
 _NO_INCARNATION = 0
-"""Incarnation of this reader; incarnations of agents count from 1."""
+"""Incarnation number under which this module reads a mailbox. No agent has it, because agents count from 1."""
 
 
 @attrs.define(eq=False)
 class RecipientActive(MailboxError):
-    """Mail of a running recipient cannot be dead-lettered."""
+    """The mail of a recipient that has not ended cannot be moved to the dead letters."""
 
     name: str
     state: str
 
     def __str__(self) -> str:
-        return f"{self.name!r} is {self.state} and reads its own mail"
+        return f"the mail of {self.name!r} was not moved, because {self.name!r} is {self.state} and can still read it"
 
 
 def find_abandoned(transport: FileTransport) -> dict[str, Backlog]:
-    """Return the backlogs of mailboxes whose names are no longer on the roster; empty mailboxes are left out.
+    """Return number and size of the pending messages of each mailbox whose name is no longer on the roster.
 
-    Takes no message and no lock. Raises `MailboxError` if the roster or a mailbox cannot be read.
+    Empty mailboxes are left out. The messages stay in the mailboxes, and no mailbox is locked. Raises `MailboxError` if
+    the roster or a mailbox cannot be read.
     """
     members = transport.roster.members()
     try:
@@ -45,13 +46,13 @@ def find_abandoned(transport: FileTransport) -> dict[str, Backlog]:
 
 
 async def dead_letter_abandoned(transport: FileTransport, dead: DeadLetters, name: str) -> int:
-    """Move the mail of *name*, which has left the roster or ended permanently, to *dead*; return the number moved.
+    """Move the mail of *name*, which has left the roster or ended permanently, to *dead*; return the number.
 
-    During the call this process is the only reader of the mailbox. A message is stored as a dead letter before it
-    leaves the mailbox. After a crash or cancellation between the two, the next call recognises it by its bytes and
-    stores it only once. Mail for a new incarnation of the name is left alone. Raises `RecipientActive`, `MailboxBusy`
-    if another process reads the mailbox, `NameInvalid`, `UnknownRecipient` if the name was never used, and
-    `MailboxFailed`.
+    During the call this process is the only reader of the mailbox. A message is stored as a dead letter before it is
+    removed from the mailbox. After a crash or cancellation between these steps, the next call recognises the message by
+    its bytes, so it is stored only once. Raises `RecipientActive` if *name* has not ended or starts again during the
+    call, `MailboxBusy` if another process reads the mailbox, `UnknownRecipient` if *name* is neither on the roster nor
+    has a mailbox, `NameInvalid` and `MailboxFailed`.
     """
     directory = transport.directory / check_name(name)
     if not directory.is_dir():
@@ -79,7 +80,7 @@ async def dead_letter_abandoned(transport: FileTransport, dead: DeadLetters, nam
 
 @attrs.define(eq=False)
 class _DeadLetterWriter:
-    """Stores the dead letters of one mailbox, each once."""
+    """Stores the mail of one mailbox as dead letters, without those that an earlier call has stored already."""
 
     name: str
     _dead: DeadLetters
@@ -87,14 +88,14 @@ class _DeadLetterWriter:
     _known: set[bytes] = attrs.field(factory=set, init=False)
 
     def load_sync(self) -> None:
-        """Load the dead letters that are stored already. Raises `MailboxFailed`."""
+        """Load the dead letters that are stored already, so that `add` skips them. Raises `MailboxFailed`."""
         try:
             self._known = {record.letter.raw for record in self._dead.history() if record.letter.mailbox == self.name}
         except OSError as exc:
             raise MailboxFailed(self.name, f"cannot read the dead letters: {exc.strerror}") from exc
 
     def add(self, letter: DeadLetter) -> None:
-        """Store *letter* unless it is stored already; a `StoreDeadLetter`."""
+        """Count *letter*, and store it unless it is stored already. Used as a `StoreDeadLetter`."""
         if letter.reason == "stale_incarnation":  # addressed to one incarnation, and now there is none
             letter = attrs.evolve(letter, reason="recipient_ended", detail=_detail(self.name))
         if letter.raw not in self._known:

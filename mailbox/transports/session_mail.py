@@ -31,39 +31,43 @@ _PURPOSE = b"coterie mail"
 
 @attrs.frozen
 class SessionKeys:
-    """Signing keys of one run of a session: its root creates them and passes them to the agent processes.
+    """Signing keys of one run of a session. The root (its main process) creates them and passes them to the agents.
 
-    They keep out the model and its tools: a message that an agent writes into a mailbox with a shell is not signed.
-    They do not keep out a hostile process of the same user, which can read them from the memory of another process.
+    They protect against forgery by models and tools: a message that an agent writes into a mailbox with a shell has no
+    signature. They do not protect against a hostile process of the same user, which can read the memory of agents.
     """
 
     _secret: bytes = attrs.field(repr=False)
 
     @classmethod
     def new(cls) -> Self:
-        """Create random keys for a new run."""
+        """Create random keys for a new run of a session."""
         return cls(secrets.token_bytes(SECRET_BYTES))
 
     @classmethod
     def from_hex(cls, secret: str) -> Self:
-        """Return the keys that `to_hex` encoded."""
+        """Return the keys whose secret `to_hex` has encoded."""
         return cls(bytes.fromhex(secret))
 
     def to_hex(self) -> str:
-        """Return the secret for transfer over a socket; never write it to disk or pass it to a program of an agent."""
+        """Return the secret, to send it over a socket. Never write it to disk or pass it to a program of an agent."""
         return self._secret.hex()
 
     def key_of(self, sender: Sender) -> bytes:
-        """As `Keys.key_of`, also for senders of other sessions: the root vouches for their messages."""
+        """Return the signing key of this incarnation (start) of *sender*.
+
+        Senders of other sessions have a key too, with which the root signs their messages.
+        """
         whose = msgspec.json.encode((sender.session, sender.name, sender.incarnation))
         return hashlib.blake2b(whose, key=self._secret, person=_PURPOSE, digest_size=SECRET_BYTES).digest()
 
 
 @attrs.define(eq=False, kw_only=True)
 class SessionMail:
-    """Mail of one session, as one process handles it; any number of processes may each have one.
+    """Mail of one session for one process: mailboxes, roster, dead letters and mail of other sessions.
 
-    The session need not run. Nothing is created on disk before a message is stored. Close it after use.
+    Any number of processes may each open one for the same session, which need not run. No file is created before a
+    message is stored. Close the object after use.
     """
 
     session: SessionDirectory
@@ -88,9 +92,10 @@ class SessionMail:
         believed: Mapping[str, frozenset[MessageDigest]] | None = None,
         on_untrusted: Callable[[DeadLetter], None] | None = None,
     ) -> "SessionMail":
-        """Open the mail of *session*, signed with *keys*; *believed* needs no MAC, see `snapshot_pending`.
+        """Open the mail of *session*. Messages are signed and checked with *keys*.
 
-        *on_untrusted* is called with each message that its sender did not sign.
+        *believed* has the digests of pending messages that need no MAC, by mailbox (see `snapshot_pending`).
+        *on_untrusted* is called with each message that becomes a dead letter because its sender did not sign it.
         """
         directory = mail_directory(session)
         roster = FileRoster(session.directory / ROSTER_FILE)
@@ -116,7 +121,10 @@ class SessionMail:
         )
 
     def router(self, local: Transport | None = None, local_names: AbstractSet[str] = frozenset()) -> Router:
-        """Router of this process. Agents in *local_names*, which may change, get their mail by *local*."""
+        """Return the router that sends the messages of this process.
+
+        Agents in *local_names*, a set that may change, get their messages by the transport *local*, the others by file.
+        """
         return Router(
             roster=self.roster,
             keys=self.keys,
@@ -128,13 +136,13 @@ class SessionMail:
         )
 
     def sign(self, envelope: Envelope) -> Envelope:
-        """Return *envelope* with the MAC of its sender, which is in this process; unchanged if there are no keys."""
+        """Return *envelope* with a MAC made with the key of its sender; unchanged if `keys` is None."""
         return envelope if self.keys is None else envelope.sign(self.keys.key_of(envelope.sender))
 
     async def accept_inbound(self, envelope: Envelope) -> Receipt:
-        """Store a message of another session, for which this session vouches. Raises as `Transport.send`.
+        """Sign and store a message that came from another session. Raises as `Transport.send`.
 
-        Rejects a message that claims to come from this session.
+        Raises `NotAllowed` for a message that claims to come from this session.
         """
         sender = envelope.sender
         if sender.session == self.session.id:
@@ -143,13 +151,13 @@ class SessionMail:
         return await self.files.send(self.sign(envelope))
 
     def human_sender(self) -> Sender:
-        """Return the user at this shell as a sender."""
+        """Return the sender for messages that the user sends with a command of this process."""
         # Each command is an incarnation that counts its messages from 1; later commands have greater numbers.
         start = int(self.clock.now() * 1000)
         return Sender(name=USER, incarnation=start, session=self.session.id, kind="human")
 
     def close(self) -> None:
-        """Close all descriptors."""
+        """Close the open mailbox files."""
         self.files.close()
 
     def __enter__(self) -> Self:

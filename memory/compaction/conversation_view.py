@@ -1,4 +1,4 @@
-"""Protocols through which the layers read the conversation of an agent."""
+"""Protocols through which the context layers read the conversation of an agent, block by block."""
 
 from typing import Literal, Protocol
 
@@ -6,7 +6,7 @@ Role = Literal["user", "assistant", "system"]
 
 
 class SegmentView(Protocol):
-    """One block of a conversation."""
+    """One segment of a conversation: a content block such as a text, a tool call or a tool result."""
 
     @property
     def data(self) -> bytes:
@@ -15,7 +15,7 @@ class SegmentView(Protocol):
 
     @property
     def role(self) -> Role | None:
-        """Role of the message that contains the block; None for tools and system."""
+        """Role of the message that contains the block; None for a tool definition or a part of the system prompt."""
         ...
 
     @property
@@ -25,7 +25,7 @@ class SegmentView(Protocol):
 
     @property
     def tool_use_id(self) -> str | None:
-        """Id of the call that a `tool_use` makes or a `tool_result` answers."""
+        """Id of the tool call that a `tool_use` block makes or a `tool_result` block answers; None for other blocks."""
         ...
 
     @property
@@ -35,7 +35,7 @@ class SegmentView(Protocol):
 
 
 class SegmentViews(Protocol):
-    """All segments of a conversation, by index."""
+    """All segments (content blocks) of a conversation, by index."""
 
     def __len__(self) -> int: ...
 

@@ -1,4 +1,4 @@
-"""The cut point of a compaction: it separates the messages to summarise from the messages to keep."""
+"""The cut point of a compaction: the index that separates older messages, to summarise, from newer ones, to keep."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import overload
@@ -13,7 +13,7 @@ Messages = Sequence[Sequence[SegmentView]]
 
 
 def split_messages(segments: Iterable[SegmentView]) -> list[list[SegmentView]]:
-    """Group blocks by message; tools and system are left out."""
+    """Group the blocks *segments* by message; omit the blocks of the tool list and the system prompt."""
     messages: list[list[SegmentView]] = []
     for segment in segments:
         if segment.role is None:
@@ -49,7 +49,7 @@ class MessageSizes(Sequence[int]):
 
 
 def find_starts(messages: Messages) -> list[int]:
-    """Return the messages, except the first, at which the conversation can be cut.
+    """Return the indexes of the messages before which the conversation can be cut, except the first message.
 
     A cut never separates a tool result from its call.
     """
@@ -57,7 +57,10 @@ def find_starts(messages: Messages) -> list[int]:
 
 
 def first_unknown(messages: Messages, replies: int) -> int:
-    """Return the message after the reply that *replies* other replies follow; 0 if there are fewer replies."""
+    """Return the index of the first message of the newest *replies* turns; 0 if there are not more turns.
+
+    A turn ends with a reply of the model. Notes that are *replies* turns old do not cover the messages from there on.
+    """
     for number in range(len(messages) - 1, -1, -1):
         if messages[number][0].role == "assistant":
             if replies == 0:
@@ -69,10 +72,10 @@ def first_unknown(messages: Messages, replies: int) -> int:
 def choose_start(
     messages: Messages, sizes: Sequence[int], settings: CompactionSettings, unknown: int | None = None
 ) -> int | None:
-    """Choose the first message to keep; `len(messages)` if no message is kept.
+    """Return the index of the first message that a compaction keeps; `len(messages)` if no message is kept.
 
-    *sizes* has the tokens of each message. All messages from *unknown* on must be kept; returns None if they exceed the
-    limit.
+    *sizes* contains the tokens of each message. *unknown* is the index of the first message that the summary does not
+    cover: this and all later messages must be kept. Returns None if that is not possible within `keep_most`.
     """
     chosen, at, tokens, texts = len(messages), len(messages), 0, 0
     for start in _starts_backwards(messages):
@@ -89,17 +92,17 @@ def choose_start(
 
 
 def last_start(messages: Messages) -> int:
-    """Return the index of the first message of the last round."""
+    """Return the index at which the last round (a message and the tool results behind it) begins."""
     return next(_starts_backwards(messages), len(messages))
 
 
 def nearest_start(messages: Messages, number: int) -> int:
-    """Return the last cut point up to *number*, or 0."""
+    """Return the largest index up to *number* at which the conversation can be cut; 0 if there is none."""
     return next((start for start in _starts_backwards(messages) if start <= number), 0)
 
 
 def oldest_rounds(messages: Messages, sizes: Sequence[int], tokens: int) -> int:
-    """Return the cut point that removes the fewest old rounds with at least *tokens* in total."""
+    """Return the smallest cut index before which the messages have at least *tokens*; `len(messages)` if none does."""
     left = 0
     for start, end in zip((0, *find_starts(messages)), (*find_starts(messages), len(messages)), strict=True):
         left += sum(sizes[start:end])

@@ -1,18 +1,18 @@
-"""Detection of paths, names and numbers that a summary lost."""
+"""Detection of paths, names and numbers that are missing in the summary of a conversation."""
 
 import re
 from collections.abc import Iterable, Iterator
 
 TURNS = 10
-"""Number of turns before a compaction whose terms are searched in the summary."""
+"""Number of the last turns before a compaction whose paths, names and numbers are searched in the summary."""
 
 _NUMBERED = re.compile(r"^[ ]*\d+\t", re.MULTILINE)
-"""Line number of a listing, which says nothing about the content of the line."""
+"""Line number at the start of a line in a file listing; removed, because the number is not content."""
 _TOKEN = re.compile(r"\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?|[\w./~@+-]+")
 _TAIL = "./@+~-"
-"""Characters that may end a sentence or a directory, but not a term."""
+"""Characters that are removed from the end of a term, because they belong to the sentence or mark a directory."""
 _HEAD = re.compile(r"[@+]+|/{2,}|\.{2,}(?!/)|\.(?!\w|\.?/)|-(?!-)")
-"""Characters that cannot begin a term; a path keeps its root, and an option its dashes."""
+"""Characters that are removed from the start of a term; a path keeps its root `/`, and an option its dashes."""
 _MARKED = re.compile(
     r"""
       (?: ~ | \.{1,2} )? / .* [^\W_] .*                     # a path from a root, a home or a directory
@@ -37,11 +37,11 @@ _PROSE = re.compile(
 
 
 def find_lost_terms(before: Iterable[str], after: str) -> list[str]:
-    """Return the terms of *before* that *after* no longer contains as separate words.
+    """Return the terms in *before*, the texts of the last turns, that the summary *after* does not contain as words.
 
-    Terms are paths, identifiers and numbers with at least two digits, without commas. Line numbers of listings do not
-    count.
-    *before* has a text for each turn, oldest first. The terms of the newest turn come first; each occurs once.
+    Terms are paths, identifiers and numbers with at least two digits, without commas. Line numbers of listings are
+    ignored. *before* contains a text for each turn, oldest first. The result begins with the terms of the newest turn
+    and contains each term once.
     """
     chunks = _chunks(after)
     known = set(_terms_in(chunks))
@@ -58,7 +58,7 @@ def find_lost_terms(before: Iterable[str], after: str) -> list[str]:
 
 
 def _chunks(text: str) -> dict[str, None]:
-    """Return the parts of *text* between white space, each once."""
+    """Return the parts of *text* between white space, each once and in order, as the keys of a dict."""
     return dict.fromkeys((_NUMBERED.sub("", text) if "\t" in text else text).split())
 
 

@@ -1,4 +1,4 @@
-"""Layer 2: clearing of old tool results, and the size of what a compaction keeps."""
+"""Layer 2 replaces old tool results by a placeholder. Also the size in tokens of blocks that a compaction keeps."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from decimal import Decimal
@@ -10,15 +10,15 @@ from coterie.memory.compaction.conversation_view import SegmentView, SegmentView
 from coterie.memory.compaction.rewrite import THINKING, Message, rewrite
 
 PLACEHOLDER = "[Old tool result content cleared]"
-"""Text of a cleared result, or its beginning."""
+"""Text that replaces a cleared result, or the beginning of this text."""
 _CLEARED = b'"text":"' + PLACEHOLDER.encode()
 MEDIA_PLACEHOLDER = "[Left out: one request takes no more pictures and pages. Ask for this again, for fewer at once.]"
 CACHE_EDITS = "cache_edits"
 _MEDIA = frozenset({"image", "document"})
 _HEAD = 400
-"""Bytes at the start of a result block that contain the start of its text."""
+"""Number of bytes at the start of a result block in which the placeholder is searched."""
 _SMALL = 200
-"""Largest block, in bytes, that clearing would not make smaller."""
+"""Maximum size in bytes of a block that is not worth clearing, because the placeholder is about as long."""
 
 
 class _Call(msgspec.Struct):
@@ -40,16 +40,16 @@ class ClearableResult:
 
     id: str
     index: int
-    """Index of the result's segment in the conversation."""
+    """Index in the conversation of the segment (content block) with the result."""
     size: int
     """Size of the result in bytes."""
 
 
 @attrs.define(eq=False)
 class ClearableResults:
-    """The uncleared results of clearable tools in a conversation, oldest first.
+    """The results in one conversation of tools whose results may be cleared, oldest first.
 
-    Valid for one epoch of one conversation. Each update reads only new segments.
+    Each update reads only new segments (content blocks), except in a new epoch, after the conversation was rewritten.
     """
 
     _is_clearable: Callable[[str], bool]
@@ -60,7 +60,10 @@ class ClearableResults:
     _epoch: int | None = attrs.field(default=None, init=False)
 
     def update(self, segments: SegmentViews, epoch: int) -> Sequence[ClearableResult]:
-        """Read the new segments, and return the results that clearing would make smaller."""
+        """Read the segments added since the last update, and return all results that clearing would make smaller.
+
+        If *epoch* has changed, all segments are read again.
+        """
         if epoch != self._epoch:
             self._results, self._calls, self._length, self._epoch = {}, {}, 0, epoch
         for index in range(self._length, len(segments)):
@@ -69,7 +72,7 @@ class ClearableResults:
         return [result for result in self._results.values() if result.size > _SMALL]
 
     def newest(self, count: int) -> set[str]:
-        """Return the ids of the newest *count* results as of the last update, including small ones."""
+        """Return the ids of the newest *count* results as of the last update, including small and cleared results."""
         return set(list(self._results)[-count:])
 
     def _add(self, index: int, segment: SegmentView) -> None:
@@ -94,7 +97,8 @@ def clear_results(
     has_changed: bool = False,
     placeholder: str = PLACEHOLDER,
 ) -> list[Message]:
-    """Return the messages of *segments*, with the results *ids* and all cache-deleted results cleared.
+    """Return the messages of *segments*, in which a placeholder replaces the results *ids*, as well as the results that
+    were deleted from the prompt cache.
 
     *has_changed* is true if something before *segments* changed; see `rewrite`. The results *ids* get the text
     *placeholder*, which must begin with `PLACEHOLDER`.
@@ -114,7 +118,7 @@ def clear_results(
 
 
 def find_media_results(segments: Iterable[SegmentView]) -> dict[str, int]:
-    """Return the results in *segments* with images or documents, oldest first, and their size in bytes."""
+    """Return the id and the size in bytes of each result in *segments* with images or documents, oldest first."""
     return {
         segment.tool_use_id: len(segment.data)
         for segment in segments
@@ -123,7 +127,7 @@ def find_media_results(segments: Iterable[SegmentView]) -> dict[str, int]:
 
 
 def remove_media(segments: Sequence[SegmentView], ids: Collection[str]) -> list[Message]:
-    """Return the messages of *segments*, without the images and documents in the results *ids*."""
+    """Return the messages of *segments*; in the results *ids*, a text replaces all images and documents."""
 
     def replacement(segment: SegmentView) -> bytes:
         if segment.block_type != "tool_result" or segment.tool_use_id not in ids:
@@ -136,7 +140,7 @@ def remove_media(segments: Sequence[SegmentView], ids: Collection[str]) -> list[
 
 
 def deleted_results(segments: Iterable[SegmentView]) -> set[str]:
-    """Return the ids of the results that cache edits in *segments* deleted."""
+    """Return the ids of the results that cache edit blocks in *segments* asked the server to delete from its cache."""
     return {
         edit.cache_reference
         for segment in segments
@@ -146,16 +150,16 @@ def deleted_results(segments: Iterable[SegmentView]) -> set[str]:
 
 
 def make_cache_edits(ids: Sequence[str]) -> bytes:
-    """Return the block that asks the server to delete the results *ids* from the cached prefix."""
+    """Return the JSON block that asks the server to delete the results *ids* from the cached prefix."""
     edits = [{"type": "delete", "cache_reference": id_} for id_ in ids]
     return msgspec.json.encode({"type": CACHE_EDITS, "edits": edits})
 
 
 def minimum_to_clear(trigger: int, *, write: Decimal, read: Decimal, turns: int) -> int:
-    """Return the number of tokens, of *trigger*, that must be cleared so that clearing saves money.
+    """Return how many of the *trigger* tokens in the context must be cleared at least, so that clearing saves money.
 
-    Each cleared token saves its cache reads over *turns*. Each remaining token is written once instead of read. Both
-    prices are for the same number of tokens.
+    Each cleared token saves its cache reads in *turns* turns. Each remaining token is written to the cache once instead
+    of read. *write* and *read* are the prices for the same number of tokens.
     """
     rewriting = write - read
     return int(trigger * rewriting / (read * turns + rewriting)) + 1
@@ -175,10 +179,10 @@ CountTokens = Callable[[bytes], int]
 
 
 def kept_size(segment: SegmentView, count: CountTokens, gone: Collection[str]) -> int:
-    """Return the tokens of a kept block.
+    """Return the number of tokens of the block *segment* that a compaction keeps.
 
-    Thinking counts as zero, and a result in *gone*, deleted from the cache, as a placeholder: counted in full, they
-    would displace messages that the model can see.
+    Thinking counts as zero, because the model does not see it again. A result in *gone*, which was deleted from the
+    cache, counts as a placeholder. Otherwise such blocks would displace messages that the model can see.
     """
     if segment.block_type == CACHE_EDITS or segment.block_type in THINKING:
         return 0
@@ -188,7 +192,7 @@ def kept_size(segment: SegmentView, count: CountTokens, gone: Collection[str]) -
 
 
 def kept_size_after(segments: SegmentViews, replies: int, count: CountTokens) -> int:
-    """Return the tokens of the blocks after the reply that *replies* other replies follow.
+    """Return the number of tokens in the newest *replies* turns, and in later blocks. A turn ends with a reply.
 
     Reads only these blocks, however long the conversation is.
     """

@@ -15,16 +15,18 @@ _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 @attrs.frozen(kw_only=True)
 class LongResult:
-    """Text of one tool result, and its size limit."""
+    """Text of one tool result and its size limit, from which is decided if the text is stored in a file."""
 
     id: str
     text: str
     cap: int | None
-    """Largest size in characters before the result is stored; None if the tool limits its results itself."""
+    """Maximum characters of a result that is not stored; None if results are never stored, as the tool limits them."""
 
 
 def select_results(results: Sequence[LongResult], settings: ResultSettings) -> list[LongResult]:
-    """Select the results to store: those above their cap, then the largest until the rest is within the total."""
+    """Return the results to store in files: first each result above its own limit, then the largest other results,
+    until the text that stays in the message is within `settings.total`.
+    """
     stored = [result for result in results if result.cap is not None and len(result.text) > result.cap]
     rest = [result for result in results if result not in stored]
     size = sum(len(result.text) for result in rest) + settings.preview * len(stored)
@@ -40,7 +42,10 @@ def select_results(results: Sequence[LongResult], settings: ResultSettings) -> l
 def store_results(
     results: Sequence[LongResult], directory: Path, settings: ResultSettings
 ) -> Mapping[str, tuple[Path, str]]:
-    """Write each result to its file; return path and preview text by result id. Blocks. Raises `OSError`."""
+    """Write each result to a file in *directory*. Return, by result id, the path and the text that replaces the result.
+
+    Blocks. Raises `OSError`.
+    """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     kept = {}
     for result in results:

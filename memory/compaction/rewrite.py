@@ -1,7 +1,7 @@
 """Rewriting of earlier messages so that the API still accepts the conversation.
 
-Thinking is bound to the bytes before it, so all thinking after a change is removed. An open tool loop would need its
-thinking, so its last round is converted to text first.
+The API accepts thinking blocks only after the same bytes as before, so all thinking after a change is removed. A tool
+result without a later reply requires the thinking of its call, so such a last round is converted to text.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +12,7 @@ import msgspec
 from coterie.memory.compaction.conversation_view import Role, SegmentView
 
 Message = tuple[Role, list[bytes]]
-"""Role and blocks of a message."""
+"""Role and content blocks (JSON) of a message."""
 
 THINKING = frozenset({"thinking", "redacted_thinking"})
 CALLED = "I made the calls that are listed next, with their results."
@@ -21,10 +21,11 @@ CALLED = "I made the calls that are listed next, with their results."
 def rewrite(
     segments: Iterable[SegmentView], replacement: Callable[[SegmentView], bytes | None], *, has_changed: bool = False
 ) -> list[Message]:
-    """Return the messages of *segments*, with each block replaced by *replacement*; None removes a block.
+    """Return the messages of *segments*, with each block replaced by the result of *replacement*; None removes a block.
 
-    After the first changed block all thinking is removed, and an open tool loop is closed if its last round lost
-    thinking. *has_changed* is true if something before *segments* changed. Messages without blocks are left out.
+    After the first changed block all thinking is removed. If that affects the last tool calls and no reply follows
+    their results, these calls and results become text. *has_changed* is true if something before *segments* changed.
+    Messages without blocks are omitted.
     """
     messages: list[list[tuple[SegmentView, bytes]]] = []
     lost_thought = False
@@ -63,7 +64,7 @@ def _plain(message: _Written) -> Message:
 
 
 def _closed(calling: _Written, answering: _Written) -> list[Message]:
-    """Convert the last round to text: the assistant's text, then its calls and results in a user message."""
+    """Convert the last round to text: the assistant's text, then a user message with its tool calls and results."""
     said = [data for segment, data in calling if segment.block_type == "text"]
     calls = {segment.tool_use_id: msgspec.json.decode(data) for segment, data in calling if segment.tool_use_id}
     blocks: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Texts for summaries: readable text of blocks, the summary in a reply, and user texts that must stay."""
+"""Texts for a compaction: readable text of blocks, the summary in a reply, and texts of the user that must stay."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,15 +12,15 @@ from coterie.memory.errors import SummaryUnusable
 
 
 def block_text(data: bytes) -> str:
-    """Return the readable text of one JSON block: a text, the arguments of a call, or its result.
+    """Return the readable text of one JSON block: a text, the arguments of a tool call, or a tool result.
 
-    Empty for thinking, images, documents and blocks that only the API reads.
+    Returns an empty string for thinking, images, documents and blocks that only the API reads.
     """
     return "\n".join(_texts(msgspec.json.decode(data)))
 
 
 def message_texts(segments: Iterable[SegmentView]) -> list[str]:
-    """Return the readable text of each message of *segments*, in order; tools and system are left out."""
+    """Return the readable text of each message of *segments*, in order; omit tool definitions and the system prompt."""
     messages: list[list[str]] = []
     for segment in segments:
         if segment.role is None:
@@ -45,7 +45,7 @@ def _texts(block: dict[str, Any]) -> Iterator[str]:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Yield all strings in the arguments of a call, at any depth."""
+    """Yield all strings and numbers in *value*, the arguments of a tool call, at any depth; numbers as text."""
     match value:
         case str():
             yield value
@@ -66,12 +66,14 @@ _SUMMARY = re.compile(r"<summary>(.*?)(</summary>|\Z)", re.DOTALL)
 
 
 def parse_summary(text: str, *, is_whole: bool) -> str:
-    """Return the summary in a reply, without the analysis before it; a reply without tags is all summary.
+    """Return the summary in *text*, a reply of the model, without the `<analysis>`; without tags, the whole reply.
 
-    Raises `SummaryUnusable` if the summary is empty, or if the reply is not *is_whole*, because it was cut or refused.
+    Raises `SummaryUnusable` if the summary is empty, or if *is_whole* is false, because the reply was cut or refused.
     """
     if not is_whole:
-        raise SummaryUnusable("the reply with the summary was cut off or refused")
+        raise SummaryUnusable(
+            "the model's reply with the summary of the conversation was cut off or refused; it is not used"
+        )
     rest = _ANALYSIS.sub("", text)
     tagged = _SUMMARY.search(rest)
     summary = (tagged.group(1) if tagged else rest).strip()
@@ -81,21 +83,21 @@ def parse_summary(text: str, *, is_whole: bool) -> str:
 
 
 BEGINNING = 2_000
-"""In bytes; length to which a long message is cut if space is short."""
+"""Number of bytes to which a long message of the user is cut if there is not enough space for all messages."""
 _BYTES = 4
-"""Least number of bytes per token."""
+"""Number of bytes that are assumed for one token."""
 
 
 def missing_user_texts(words: Sequence[str], text: str) -> list[str]:
-    """Return the *words* that *text* does not contain verbatim, each once, in order."""
+    """Return those of the user's messages *words* that *text*, the summary, does not contain verbatim, each once."""
     return [said for said in dict.fromkeys(words) if said.strip() and said not in text]
 
 
 def fit_user_texts(words: Sequence[str], tokens: int, where: str) -> list[str]:
-    """Reduce the user texts *words* to about *tokens*.
+    """Shorten the user's messages *words* to about *tokens* in total, so that they fit behind a summary.
 
-    The longest texts are cut to their beginning, with a reference to *where* the rest can be read. If that is not
-    enough, the oldest texts are left out, except the first, which is the task.
+    The longest messages are cut to their beginning, with *where*, a reference to the full text. If that is not enough,
+    the oldest messages are omitted, except the first message, which is the task.
     """
     shown, sizes = list(words), [len(said.encode()) for said in words]
     over = sum(sizes) - tokens * _BYTES

@@ -1,4 +1,4 @@
-"""Schedule of memory extraction: when it is due, and for which part of a conversation."""
+"""Schedule of memory extraction (a model call that saves memories): when, and for which part of a conversation."""
 
 from collections.abc import Iterable
 
@@ -10,38 +10,38 @@ from coterie.memory.store.change import Author, MemoryChange
 
 @attrs.frozen(kw_only=True)
 class ExtractionSchedule:
-    """State of the schedule; runs of the agent's turn loop are counted."""
+    """Immutable state of one agent from which `is_due` decides if memories should be extracted."""
 
     every: int
     cursor: int = 1
-    """First turn that no extraction has seen."""
+    """Number of the first turn that no extraction has read."""
     loops: int = 0
-    """Number of turn-loop runs since the last extraction started."""
+    """Number of runs of the agent's turn loop since the last extraction started."""
 
     def after_run(self) -> "ExtractionSchedule":
         """Return the schedule after another run of the turn loop."""
         return attrs.evolve(self, loops=self.loops + 1)
 
     def is_due(self, turn: int) -> bool:
-        """True if an extraction is due before *turn*, the next turn."""
+        """True if `every` runs have ended since the last start, and a turn before *turn* has not been read yet."""
         return self.loops >= self.every and turn > self.cursor
 
     def after_start(self) -> "ExtractionSchedule":
-        """Return the schedule after an extraction started."""
+        """Return the schedule after an extraction started: the runs are counted from 0 again."""
         return attrs.evolve(self, loops=0)
 
     def after_extraction(self, turn: int) -> "ExtractionSchedule":
-        """Return the schedule after an extraction has seen all turns before *turn*."""
+        """Return the schedule after an extraction has read all turns before *turn*."""
         return attrs.evolve(self, cursor=max(self.cursor, turn))
 
 
 def count_unread(messages: Messages, turns: int) -> int:
-    """Count the messages of the last *turns* turns of a conversation; all messages if it has fewer turns."""
+    """Return the number of messages in the last *turns* turns, which an extraction reads; all if there are fewer."""
     return len(messages) - first_unknown(messages, turns)
 
 
 def agent_already_wrote(changes: Iterable[MemoryChange], writer: Author, cursor: int) -> bool:
-    """True if the agent named by *writer* has changed a memory in turn *cursor* or later."""
+    """True if the agent of *writer* has changed a memory itself in turn *cursor* or later; then none is extracted."""
     return any(
         change.author.by == "agent"
         and (change.author.session, change.author.agent) == (writer.session, writer.agent)

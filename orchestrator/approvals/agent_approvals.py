@@ -1,4 +1,4 @@
-"""Approval requests and decisions of one incarnation of an agent."""
+"""Plan approvals, plan decisions and permission prompts that the root handles for one start of an agent."""
 
 from pathlib import Path
 
@@ -18,9 +18,9 @@ WITHDRAWN = "the agent no longer waits for an answer"
 
 @attrs.frozen(kw_only=True)
 class AgentApprovals:
-    """Approval handler of one agent connection; also a `UserPrompter`.
+    """Handler of the plans, plan decisions and permission prompts that one start of an agent sends to the root.
 
-    The connection identifies the agent, so its messages do not name it.
+    Implements `UserPrompter`. The connection identifies the agent, so the messages contain no agent name.
     """
 
     approvals: ApprovalService
@@ -32,7 +32,7 @@ class AgentApprovals:
     """Working directory of the agent."""
 
     async def submit(self, message: SubmitPlan) -> PlanDecision:
-        """Wait until the plan is decided, without a time limit. Cancellation leaves the request open."""
+        """Wait without a time limit for the decision on the plan in *message*. Cancellation leaves the request open."""
         if self.policy is None:
             return PlanDecision(approve=False, by=ROOT, feedback="No plan was requested from this agent.")
         try:
@@ -43,12 +43,12 @@ class AgentApprovals:
         return PlanDecision(approve=is_approved, by=approval.by, feedback=approval.feedback)
 
     async def withdraw(self, message: SubmitPlan) -> None:
-        """Withdraw the request for that plan, because the agent no longer waits for the decision."""
+        """Withdraw the approval request for the plan in *message*, because the agent no longer waits."""
         if self.policy is not None:
             await self.approvals.withdraw(self._plan(self.policy, message), WITHDRAWN)
 
     async def decide(self, message: DecidePlan) -> PlanDecided:
-        """Record this agent's decision on the plan of another agent; return a refusal if it may not decide."""
+        """Store this agent's decision on another agent's plan. The result holds the refusal if this is not allowed."""
         decision = ApprovalDecision(
             id=message.id, approve=message.approve, feedback=message.feedback, agent=self.agent, requester=message.asker
         )
@@ -59,9 +59,9 @@ class AgentApprovals:
         return PlanDecided()
 
     async def ask(self, question: Question) -> Answer:
-        """Implement `UserPrompter.ask` by an approval that the user answers from a shell, at any time.
+        """Ask *question* by an approval request, which the user answers with a command, maybe days later.
 
-        Cancellation leaves the approval open.
+        Cancellation leaves the request open.
         """
         try:
             approval = await self.approvals.request(self._permission(question), self.directory)
@@ -70,7 +70,7 @@ class AgentApprovals:
         return AllowOnce() if approval.state == "approved" else DenyCall(approval.feedback)
 
     async def withdraw_prompt(self, question: Question) -> None:
-        """Withdraw the approval for *question*, because the agent no longer waits. No-op if there is none."""
+        """Withdraw the approval request for *question*, because the agent no longer waits. No-op if there is none."""
         await self.approvals.withdraw(self._permission(question), WITHDRAWN)
 
     def _plan(self, policy: PlanPolicy, message: SubmitPlan) -> ApprovalSubject:

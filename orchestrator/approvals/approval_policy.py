@@ -1,4 +1,4 @@
-"""Rules for who may decide an approval, and automatic decisions by rule.
+"""Rules for who may decide an approval request, and the automatic decision on a plan by file patterns.
 
 AgentError
 ├── AnswerInvalid      an answer that was rejected and changed nothing
@@ -19,7 +19,7 @@ from coterie.session_directory import MAIN
 
 @attrs.frozen(kw_only=True)
 class ApprovalDecision:
-    """Answer of a user or an agent to an approval."""
+    """Answer of the user or an agent to an approval request: approve or reject, with a text for the requester."""
 
     id: str
     approve: bool
@@ -31,16 +31,17 @@ class ApprovalDecision:
 
     @property
     def by(self) -> str:
-        """Name of the decider in events and records."""
+        """Decider as written in events and records: `human`, `lead`, or the name of another agent."""
         if self.agent is None:
             return HUMAN
         return LEAD if self.agent == MAIN else self.agent
 
 
 def rejection_reason(decision: ApprovalDecision, approval: Approval) -> str | None:
-    """Return the reason to reject *decision* on *approval*; None if it is valid.
+    """Return the reason why *decision* on *approval* is not allowed; None if it is allowed.
 
-    The user may decide every approval, the lead only those that are assigned to the lead.
+    The user may decide every open approval. The lead may decide only those that are assigned to the lead. No other
+    agent may decide.
     """
     claim = approval.claim
     if decision.requester not in (None, claim.agent):
@@ -57,7 +58,7 @@ def rejection_reason(decision: ApprovalDecision, approval: Approval) -> str | No
 
 
 def describe_state(approval: Approval) -> str:
-    """Describe the state of *approval* in one phrase."""
+    """Return a phrase for the state of *approval*, such as "approved by the user"; for errors and lists."""
     if approval.state == "open":
         return f"open, for the {'user' if approval.claim.approver == HUMAN else approval.claim.approver} to decide"
     if approval.state == "withdrawn":
@@ -67,7 +68,7 @@ def describe_state(approval: Approval) -> str:
 
 @attrs.frozen(kw_only=True)
 class RuleDecision:
-    """Decision of a rule on a plan."""
+    """Automatic decision on an agent's plan by a rule: a list of patterns of the files that it may change."""
 
     approve: bool
     feedback: str = ""
@@ -76,7 +77,7 @@ class RuleDecision:
 def decide_by_rule(paths: Sequence[str], files: Sequence[str], root: Path) -> RuleDecision:
     """Approve a plan if it names at least one file, and each of *files* matches one of the patterns *paths*.
 
-    File names are relative to *root*, and symlinks are resolved now. An invalid pattern rejects the plan.
+    File names are relative to *root*, and symlinks are resolved now. Otherwise, or if a pattern is invalid, reject it.
     """
     allowed = ", ".join(paths) or "nothing"
     try:
@@ -103,13 +104,13 @@ def _matches_any(file: str, patterns: Iterable[PathPattern], root: Path) -> bool
 
 @attrs.define(eq=False)
 class AnswerInvalid(AgentError):
-    """The decider has no right to this decision, or the approval is unknown or not open."""
+    """An answer to an approval request is not allowed, the request is unknown or not open, or storing failed."""
 
     reason: str
 
 
 @attrs.define(eq=False)
 class ApprovalNotStored(AgentError):
-    """The request could not be written to disk."""
+    """The approval request, or the decision of a rule on it, could not be written to disk."""
 
     reason: str

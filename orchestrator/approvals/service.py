@@ -1,6 +1,6 @@
 """Approval service of a running session: each request is stored first, then announced, and decided once.
 
-The state in the root's memory is authoritative; the files are read only when a root starts.
+The state in the root's memory is authoritative. The files are read only when a root starts.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ from coterie.suggestions import did_you_mean
 
 @attrs.define(eq=False)
 class PendingApproval:
-    """In-memory state of one approval."""
+    """Approval request of an agent with its decision, if any, as the root keeps it in memory."""
 
     approval: Approval
     is_unverified: bool = False
@@ -54,7 +54,10 @@ class PendingApproval:
 
     @classmethod
     def restored(cls, approval: Approval, *, is_doubted: bool) -> Self:
-        """Restore an approval of an earlier root; as open if its file was changed by another process."""
+        """Restore *approval*, which was stored by an earlier root process of this session.
+
+        If *is_doubted*, another process has changed its file: it is open again, and the agent must ask again.
+        """
         if is_doubted:
             return cls(Approval(id=approval.id, claim=approval.claim, asked_at=approval.asked_at), is_unverified=True)
         # The earlier root may or may not have delivered a permission; count it as used, so that it is not used twice.
@@ -65,14 +68,20 @@ class PendingApproval:
         return entry
 
     def applies_to(self, claim: ApprovalSubject) -> bool:
-        """True if the decision on this approval also answers *claim*, which asks for the same."""
+        """True if this approval answers *claim*, a repeated request of the same agent with the same content.
+
+        False if this approval is withdrawn or of an ended agent, or if the agent has already used the decision.
+        """
         if self.approval.is_past or self.approval.state == "withdrawn":
             return False
         # A permission is used up on delivery; a plan decision is also delivered to a later incarnation.
         return self.delivered_to is None or (claim.what == "plan" and self.delivered_to != claim.incarnation)
 
     def is_superseded_by(self, claim: ApprovalSubject) -> bool:
-        """True if the agent's new request *claim* makes this one obsolete."""
+        """True if *claim*, a later request of the same agent, replaces this one, as `ApprovalSubject` says.
+
+        A request whose file another process has changed is also replaced by any request of its kind.
+        """
         mine = self.approval.claim
         return mine.is_superseded_by(claim) or (self.is_unverified and mine.what == claim.what)
 
@@ -84,7 +93,7 @@ RETRY_SECONDS = 5.0
 
 @attrs.define(eq=False, kw_only=True)
 class ApprovalService:
-    """Approvals of one session. Call its methods from the root's trio tasks; call `restore` first."""
+    """Approval requests of one session. Call the methods from the root's trio tasks, and `restore` first."""
 
     records: ApprovalStore
     clock: Clock
@@ -102,7 +111,10 @@ class ApprovalService:
     """Held from reading a state until its change is stored, so that only the first of two answers counts."""
 
     async def restore(self) -> None:
-        """Load the approvals of earlier roots. One without a valid signature becomes open. Raises `OSError`."""
+        """Load the approvals that earlier root processes of the session stored. Raises `OSError`.
+
+        An approval without a valid signature becomes open again and cannot be decided: its agent must ask again.
+        """
         kept = await trio.to_thread.run_sync(lambda: tuple(self.records.load()))
         numbers = (each.path.stem.rpartition("-")[2] for each in kept)
         self._numbers = itertools.count(1 + max((int(number) for number in numbers if number.isdecimal()), default=0))
@@ -115,15 +127,16 @@ class ApprovalService:
                 )
 
     def is_approved(self, agent: str) -> bool:
-        """True if a plan of the current run of *agent* is approved."""
+        """True if a plan of *agent* has been approved since the agent was spawned."""
         mine = (entry.approval for entry in self._of(agent))
         return any(each.claim.what == "plan" and each.state == "approved" for each in mine)
 
     async def request(self, claim: ApprovalSubject, directory: Path) -> Approval:
-        """Wait until *claim* is decided; that may take days. *directory* is the agent's working directory.
+        """Ask for the approval of *claim*, a plan or a call, and return it when it is decided or withdrawn.
 
-        Cancellation leaves the request open: the same claim, made again, waits for the same answer or gets the decision
-        that was made in the meantime. A new plan replaces an open plan of the agent. Raises `ApprovalNotStored`.
+        That may take days. *directory* is the agent's working directory. Cancellation leaves the request open: a call
+        with the same *claim* waits for the same answer, or gets the decision that was made in the meantime. If *claim*
+        is a plan, an open request for an older plan of the agent is withdrawn. Raises `ApprovalNotStored`.
         """
         async with self._changing:
             try:
@@ -138,7 +151,11 @@ class ApprovalService:
         return entry.approval
 
     async def decide(self, decision: ApprovalDecision) -> Approval:
-        """Store *decision* and wake the waiting request. Raises `AnswerInvalid` and emits an event if it is invalid."""
+        """Store *decision*, wake the task that waits in `request`, and return the decided approval.
+
+        An invalid decision is also emitted as an event. Raises `AnswerInvalid` if *decision* is invalid or cannot be
+        stored.
+        """
         async with self._changing:
             try:
                 entry = self._decidable(decision)
@@ -147,11 +164,11 @@ class ApprovalService:
                 self.emit(ApprovalRejected(id=decision.id, by=decision.by, reason=exc.reason))
                 raise
             except OSError as exc:
-                raise AnswerInvalid(f"{decision.id} stays open: the answer could not be stored: {exc}") from exc
+                raise AnswerInvalid(f"approval {decision.id} stays open: its answer was not stored: {exc}") from exc
         return entry.approval
 
     async def withdraw(self, claim: ApprovalSubject, why: str) -> None:
-        """Withdraw *claim*. If that cannot be stored, emit an event; the request then stays open."""
+        """Withdraw the open request for *claim*, for the reason *why*. A failed write is emitted as an event."""
         async with self._changing:
             for entry in self._of(claim.agent):
                 if entry.approval.claim.is_same(claim):
@@ -159,9 +176,10 @@ class ApprovalService:
                         await self._withdraw_open(entry, why)
 
     async def close_for_agent(self, agent: str, last: int | None = None) -> None:
-        """Close the approvals of *agent*, up to incarnation *last*, so that they do not apply to its successor.
+        """Withdraw the open requests of the ended *agent*; no decision applies to a later agent of that name.
 
-        A failed write is an event.
+        Requests of a start (incarnation) after number *last* are skipped; None closes all. A failed write is emitted as
+        an event.
         """
         async with self._changing:
             for entry in self._of(agent):
@@ -172,14 +190,15 @@ class ApprovalService:
                     await self._store(entry, attrs.evolve(entry.approval, is_past=True))
 
     def _of(self, agent: str) -> list[PendingApproval]:
-        """Return the approvals that the current run of *agent* has requested."""
+        """Return the approvals, open or decided, that *agent* has requested since it was spawned."""
         entries = self._entries.values()
         return [entry for entry in entries if entry.approval.claim.agent == agent and not entry.approval.is_past]
 
     async def _find_existing(self, claim: ApprovalSubject) -> PendingApproval | None:
-        """Return the entry that answers *claim*, if any, and assign it to the incarnation of *claim*.
+        """Return the approval, open or decided, that answers *claim*; None if a new one is needed.
 
-        Only the latest entry for the same request counts; decisions on earlier ones are obsolete.
+        Only the latest approval with the same content is considered. If it is open, *claim* is stored as its request,
+        because the agent may have been restarted.
         """
         mine = (entry for entry in self._of(claim.agent) if not entry.is_unverified)
         same = [entry for entry in mine if entry.approval.claim.is_same(claim)]
@@ -222,19 +241,19 @@ class ApprovalService:
             nursery.cancel_scope.cancel()
 
     async def _notify_lead(self, entry: PendingApproval) -> bool:
-        """Notify the lead; False if that failed, so that the user is asked instead."""
+        """Ask the lead to decide the plan in *entry*. Return False if that failed; the user is asked then."""
         if not entry.is_announced:
             if failure := await self._message_lead(entry.approval):
-                self.emit(LayerFailed(layer=APPROVALS_LAYER, reason=f"the lead could not be notified: {failure}"))
+                self.emit(LayerFailed(layer=APPROVALS_LAYER, reason=f"the lead was not asked about a plan: {failure}"))
                 return False
             entry.is_announced = True
         self.wake_lead(entry.approval.claim.agent)
         return True
 
     async def _message_lead(self, approval: Approval) -> str | None:
-        """Store a message for the lead; return the reason if that fails, else None.
+        """Send the lead a message that asks to decide *approval*. Return the error as text; None after success.
 
-        The message id is the approval id, so repeated calls deliver it once.
+        The message id is the approval id, so the lead gets it once, even after repeated calls.
         """
         claim = approval.claim
         body = PlanApprovalRequest(plan=claim.plan, agent=claim.agent, files=claim.files)
@@ -248,7 +267,7 @@ class ApprovalService:
         return None
 
     async def _notify_lead_later(self, entry: PendingApproval) -> None:
-        """Retry until the lead is notified; for example until a full disk has space again."""
+        """Retry to send the lead the plan in *entry* until that succeeds, for example after the disk was full."""
         await trio.sleep(RETRY_SECONDS)
         while await self._message_lead(entry.approval):  # noqa: ASYNC110 - no event signals that a disk has space again
             await trio.sleep(RETRY_SECONDS)
@@ -256,7 +275,10 @@ class ApprovalService:
         self.wake_lead(entry.approval.claim.agent)
 
     async def _ask_user(self, entry: PendingApproval, user: UserPrompter) -> None:
-        """Ask about a plan: allow starts it, deny with a reason makes the agent plan again."""
+        """Ask *user* to approve the plan in *entry*, and store the answer as the decision.
+
+        The plan is rejected with the user's reason, if any. Nothing is decided if no user can be asked.
+        """
         id_, claim = entry.approval.id, entry.approval.claim
         question = Question(
             tool="ExitPlanMode",
@@ -303,14 +325,14 @@ class ApprovalService:
             await self._close(entry, "withdrawn", entry.approval.claim.agent, why)
 
     async def _close(self, entry: PendingApproval, state: ClosedState, by: str, feedback: str) -> None:
-        """Store the decision, then publish it. Raises `OSError`; the approval then stays open."""
+        """Store the final *state*, wake the waiting task and emit an event. After `OSError` the approval stays open."""
         closed = attrs.evolve(entry.approval, state=state, by=by, feedback=feedback, decided_at=self.clock.now())
         await self._store(entry, closed)
         entry.is_decided.set()
         self.emit(ApprovalDecided(id=closed.id, name=closed.claim.agent, verdict=state, by=by, feedback=feedback))
 
     async def _store(self, entry: PendingApproval, approval: Approval) -> None:
-        """Store *approval* on disk, then in memory; cancellation changes both or neither. Raises `OSError`."""
+        """Write *approval* to disk, then set it in *entry*. Cancellation changes both or neither. Raises `OSError`."""
         await trio.to_thread.run_sync(self.records.save, approval)
         entry.approval = approval
 
@@ -319,7 +341,7 @@ class ApprovalService:
         try:
             yield
         except OSError as exc:
-            self.emit(LayerFailed(layer=APPROVALS_LAYER, reason=f"{entry.approval.id} could not be closed: {exc}"))
+            self.emit(LayerFailed(layer=APPROVALS_LAYER, reason=f"approval {entry.approval.id} was not updated: {exc}"))
 
 
 async def open_approvals(
@@ -329,9 +351,11 @@ async def open_approvals(
     wake_lead: Callable[[str], None] = lambda _: None,
     user: UserPrompter | None = None,
 ) -> ApprovalService:
-    """Open the approval service of the session of *mail* and restore its state; *root* is the sender of messages.
+    """Open the approval service of the session of *mail* and load its stored approvals.
 
-    Raises `ConfigInvalid` for an unusable key, and `OSError`.
+    *root* is the sender of messages to the lead. *wake_lead* is called with the name of an agent whose plan waits for
+    the lead. *user* is asked about plans that the lead does not decide; None leaves them to the user's commands. Raises
+    `ConfigInvalid` for an unusable key, and `OSError`.
     """
     key = await trio.to_thread.run_sync(ApprovalKey.of_session, mail.session.id)
     approvals = ApprovalService(

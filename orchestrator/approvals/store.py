@@ -1,4 +1,4 @@
-"""Store of approvals: one signed file for each."""
+"""Store of approval requests: one signed file for each request, with its state and decision."""
 
 import hashlib
 import hmac
@@ -27,7 +27,7 @@ SUBJECT_LENGTH = 200
 
 @attrs.frozen(kw_only=True)
 class ApprovalSubject:
-    """Request of an agent for approval of a plan or of one call."""
+    """Content of an approval request: the plan or the tool call, the agent that asks, and the kind of decider."""
 
     what: ApprovalKind
     agent: str
@@ -44,18 +44,22 @@ class ApprovalSubject:
     """Call that needs a permission."""
 
     def is_same(self, other: "ApprovalSubject") -> bool:
-        """True if *other* asks for the same; the incarnations may differ."""
+        """True if *other* has the same content; only the start (incarnation) of the agent may differ."""
         return attrs.evolve(self, incarnation=0) == attrs.evolve(other, incarnation=0)
 
     def is_superseded_by(self, other: "ApprovalSubject") -> bool:
-        """True if *other*, of the same agent, makes this request obsolete: an agent has one plan at a time."""
+        """True if the later request *other* of the same agent makes this request obsolete.
+
+        A new plan replaces each earlier plan. A new request for a call replaces only those of earlier starts of the
+        agent.
+        """
         is_older = self.incarnation < other.incarnation
         return self.what == other.what and (other.what == "plan" or is_older)
 
 
 @attrs.frozen(kw_only=True)
 class Approval:
-    """A request for approval with its state and decision."""
+    """An approval request of an agent with its state and, once it is decided, the decision."""
 
     id: str
     """Unique in the session; also the id of the message to the lead."""
@@ -73,12 +77,12 @@ class Approval:
 
     @property
     def is_open(self) -> bool:
-        """True if the approval is neither decided nor withdrawn."""
+        """True if the request is neither decided nor withdrawn."""
         return self.state == "open"
 
     @property
     def subject(self) -> str:
-        """First line of the plan, or the tool and subject of the call, on one line."""
+        """First line of the plan, or tool and subject of the call, cut to `SUBJECT_LENGTH` characters."""
         question = self.claim.question
         text = self.claim.plan if question is None else f"{question.tool} {question.subject}"
         line = " ".join(next(iter(text.strip().splitlines()), "").split())
@@ -93,7 +97,7 @@ _PURPOSE = b"coterie approvals\n"
 
 @attrs.frozen
 class ApprovalKey:
-    """Key with which the root signs approvals, so that it can detect changes by other processes.
+    """Key with which the root signs approval files, so that it can detect changes by other processes.
 
     It protects against models and their tools, which may write in the session's directory. A hostile process of the
     same user can read the key.
@@ -103,7 +107,7 @@ class ApprovalKey:
 
     @classmethod
     def of_session(cls, id_: str) -> Self:
-        """Return the key of the session; create it if missing. Blocks. Raises `ConfigInvalid` and `OSError`."""
+        """Return the signing key of session *id_*; create it if missing. Raises `ConfigInvalid` and `OSError`."""
         path = _key_path(id_)
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -112,7 +116,7 @@ class ApprovalKey:
 
     @classmethod
     def find(cls, id_: str) -> Self:
-        """Return the key of the session. Blocks. Raises `ConfigInvalid` if it is missing or unusable."""
+        """Return the signing key of session *id_*. Blocks. Raises `ConfigInvalid` if it is missing or unusable."""
         path = _key_path(id_)
         try:
             secret = bytes.fromhex(path.read_text().strip())
@@ -120,17 +124,20 @@ class ApprovalKey:
         except (OSError, ValueError) as exc:
             raise ConfigInvalid(str(path), f"cannot be read: {exc}") from exc
         if len(secret) != KEY_BYTES:
-            raise ConfigInvalid(str(path), f"is not a key of {KEY_BYTES} bytes; delete the file to create a new key")
+            raise ConfigInvalid(
+                str(path),
+                f"is not a signing key of {KEY_BYTES} bytes; delete the file, and agents ask for their approvals again",
+            )
         if not is_private:
-            raise ConfigInvalid(str(path), "can be read by other users; run chmod 600 on it")
+            raise ConfigInvalid(str(path), "is a secret key that other users can access; run chmod 600 on it")
         return cls(secret)
 
     def sign(self, content: bytes) -> str:
-        """Return the MAC of *content*, in hexadecimal."""
+        """Return the signature of *content* with this key: a MAC in hexadecimal."""
         return hmac.new(self._secret, _PURPOSE + content, hashlib.sha256).hexdigest()
 
     def verifies(self, content: bytes, mac: str) -> bool:
-        """True if *mac* is the MAC of *content* with this key."""
+        """True if *mac* is the signature of *content* with this key."""
         return hmac.compare_digest(self.sign(content).encode(), mac.encode(errors="replace"))
 
 
@@ -151,7 +158,7 @@ class _File(msgspec.Struct, frozen=True):
 
 @attrs.frozen(kw_only=True)
 class StoredApproval:
-    """Contents of one approval file."""
+    """An approval file as it was read: the approval, and the reason if the file is not trusted."""
 
     path: Path
     approval: Approval | None
@@ -169,18 +176,18 @@ class ApprovalStore:
 
     @classmethod
     def of(cls, session: SessionDirectory, key: ApprovalKey) -> "ApprovalStore":
-        """Return the store of *session*, which signs with *key*."""
+        """Return the store of *session*, which signs and verifies with *key*."""
         return cls(session.directory / APPROVALS, key)
 
     def save(self, approval: Approval) -> None:
-        """Write *approval* over its earlier version; durable (fsynced) when this returns. Raises `OSError`."""
+        """Write *approval*, replacing its earlier file; durable (fsynced) when this returns. Raises `OSError`."""
         self.directory.mkdir(exist_ok=True, mode=0o700)
         content = msgspec.json.encode(approval)
         file = _File(v=VERSION, approval=msgspec.Raw(content), mac=self.key.sign(content))
         replace_file(self.directory / f"{approval.id}.json", msgspec.json.encode(file) + b"\n", mode=0o600)
 
     def load(self) -> Iterator[StoredApproval]:
-        """Yield the contents of all files, oldest first. Raises `OSError`."""
+        """Yield all files, also unreadable and untrusted ones; the oldest request comes first. Raises `OSError`."""
         kept = [self._read(path) for path in self.directory.glob("*.json")]
         yield from sorted(kept, key=lambda each: 0.0 if each.approval is None else each.approval.asked_at)
 
@@ -203,7 +210,7 @@ class ApprovalStore:
 
 
 def read_approvals(session: SessionDirectory) -> tuple[StoredApproval, ...]:
-    """Read all approval files of *session*. Blocks. Raises `ConfigInvalid` for an unusable key."""
+    """Read all approval files of *session*. Blocks. Raises `ConfigInvalid` if there are files but no usable key."""
     if not (session.directory / APPROVALS).is_dir():
         return ()
     return tuple(ApprovalStore.of(session, ApprovalKey.find(session.id)).load())

@@ -63,13 +63,13 @@ def print_candidates(program: click.Group, instruction: str) -> bool:
 @click.command()
 @click.argument("shell", type=click.Choice(get_args(Shell)), required=False)
 def completion(shell: Shell | None) -> None:
-    """Print the script with which SHELL completes commands, options and names of sessions, agents and models.
+    """Print a script for the shell, so that the Tab key completes commands, options, session ids and agent names.
 
-    SHELL is bash, zsh or fish [default: the shell that $SHELL names].
+    Without an argument, the shell is taken from the variable $SHELL. Add the line for your shell to its start file:
 
     \b
     bash:  eval "$(coterie completion bash)"     in ~/.bashrc
-    zsh:   eval "$(coterie completion zsh)"      in ~/.zshrc, behind compinit
+    zsh:   eval "$(coterie completion zsh)"      in ~/.zshrc, after compinit
     fish:  coterie completion fish | source      in ~/.config/fish/config.fish
     """  # noqa: D301 - click marks a preformatted paragraph by a real \b
     name = shell or os.environ.get("SHELL", "").rpartition("/")[2]

@@ -30,32 +30,34 @@ class CommandEntry:
 
 _HERE = "coterie.orchestrator.cli"
 COMMANDS = {
-    "run": CommandEntry(f"{_HERE}.commands.run:run", "Run a task with one agent or a team."),
-    "resume": CommandEntry(f"{_HERE}.commands.run:resume", "Resume a session."),
-    "demo": CommandEntry(
-        "coterie.scenarios.demo.command:command", "Show one agent, three forks with their costs, and a team."
+    "run": CommandEntry(f"{_HERE}.commands.run:run", "Give a task to an agent or a team."),
+    "resume": CommandEntry(f"{_HERE}.commands.run:resume", "Continue a session that is not running."),
+    "demo": CommandEntry("coterie.scenarios.demo.command:command", "Show Coterie at work, without an API key."),
+    "scenario": CommandEntry("coterie.scenarios.command:scenario", "Run tests of agents with scripted model replies."),
+    "serve": CommandEntry(
+        "coterie.scenarios.api_server.command:serve", "Run a local API server with scripted replies."
     ),
-    "scenario": CommandEntry("coterie.scenarios.command:scenario", "Run scripted teams and check their results."),
-    "serve": CommandEntry("coterie.scenarios.api_server.command:serve", "Run the embedded Messages API server."),
-    "agents": CommandEntry(f"{_HERE}.commands.agents:agents", "List and check agent definitions."),
+    "agents": CommandEntry(f"{_HERE}.commands.agents:agents", "List and check agent types."),
     "skills": CommandEntry(f"{_HERE}.commands.skills:skills", "List, show and check skills."),
     "team": CommandEntry(f"{_HERE}.commands.team:team", "Check a team file."),
     "list": CommandEntry(f"{_HERE}.commands.sessions:list_sessions", "List sessions and their states."),
-    "attach": CommandEntry(f"{_HERE}.commands.attach:attach", "Watch a running session and answer its requests."),
-    "stop": CommandEntry(f"{_HERE}.commands.stop:stop", "Stop a running session or one of its agents."),
+    "attach": CommandEntry(f"{_HERE}.commands.attach:attach", "Watch a running session, and answer its requests."),
+    "stop": CommandEntry(f"{_HERE}.commands.stop:stop", "Stop a running session, or one of its agents."),
     "background": CommandEntry(f"{_HERE}.commands.stop:background", "Move a running agent to the background."),
-    "compact": CommandEntry(f"{_HERE}.commands.compact:compact", "Compact the conversation of an agent."),
+    "compact": CommandEntry(f"{_HERE}.commands.compact:compact", "Summarise a part of an agent's conversation."),
     "logs": CommandEntry(f"{_HERE}.logs.command:logs", "Show the events of a session."),
     "costs": CommandEntry(f"{_HERE}.commands.costs:costs", "Show the costs of a session."),
     "report": CommandEntry(f"{_HERE}.commands.report:report", "Write an HTML report about a session."),
-    "mail": CommandEntry(f"{_HERE}.mail:mail", "Send messages to agents and inspect their mailboxes."),
+    "mail": CommandEntry(f"{_HERE}.mail:mail", "Send messages to agents, and show their mail."),
     "tasks": CommandEntry(f"{_HERE}.commands.tasks:tasks", "Show and change the task list of a session."),
-    "approvals": CommandEntry(f"{_HERE}.commands.approvals:approvals", "List and answer approval requests."),
-    "hooks": CommandEntry(f"{_HERE}.commands.hooks:hooks", "List hooks and approve those of a project."),
+    "approvals": CommandEntry(
+        f"{_HERE}.commands.approvals:approvals", "List and answer agents' requests for approval."
+    ),
+    "hooks": CommandEntry(f"{_HERE}.commands.hooks:hooks", "List and approve hooks."),
     "mcp": CommandEntry(f"{_HERE}.commands.mcp:mcp", "List, approve and test MCP servers."),
     "memory": CommandEntry(f"{_HERE}.memory:memory", "Show, check and change what agents remember."),
     "completion": CommandEntry(f"{_HERE}.completion_script:completion", "Print the completion script for a shell."),
-    "doctor": CommandEntry(f"{_HERE}.commands.doctor:doctor", "Find and repair what crashed sessions left behind."),
+    "doctor": CommandEntry(f"{_HERE}.commands.doctor:doctor", "Find and repair problems that crashed sessions left."),
 }
 
 

@@ -12,15 +12,17 @@ from coterie.orchestrator.cli.output import ExitCode
 from coterie.session_directory import SessionDirectory
 
 
-def json_option(page: str | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Option `--json`; *page* is the page below docs/ that describes the output."""
-    text = "Print JSON." if page is None else f"Print JSON; see docs/{page}.md."
+def json_option(
+    page: str | None = None, text: str = "Print JSON instead of text"
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Option `--json` with the help *text*; *page* is the page below docs/ that describes the output."""
+    text = f"{text}." if page is None else f"{text}; see docs/{page}.md."
     return click.option("--json", "is_json", is_flag=True, help=text)
 
 
 def script_option(effect: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Option `--script` with the script of the embedded model; its help ends with the *effect*."""
-    text = f"Read model replies from FILE, so that {effect}."
+    text = f"Take the replies of the model from the script FILE (docs/scripts.md), so that {effect}."
     return click.option("--script", metavar="FILE", type=click.Path(path_type=Path), help=text)
 
 
@@ -29,7 +31,7 @@ session_option = click.option(
     "-s",
     metavar="ID",
     shell_complete=complete_session,
-    help="Session id.  [default: newest session of this directory]",
+    help="Session id, or the first characters of it.  [default: newest session of this directory]",
 )
 
 

@@ -1,4 +1,4 @@
-"""Client side of the control socket: one request to a running root, and the wait for the end of a root."""
+"""Client side of a root's control socket: send one request to a running root, and wait for a root to exit."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -27,16 +27,17 @@ STOP_TIME_TIMEOUT = 2.0
 
 
 async def send_request(root: ProcessIdentity, request: ControlRequest) -> ControlAnswer:
-    """Send *request* to *root* and return its reply. Raises `ConfigInvalid` if the request fails.
+    """Send *request* to *root*, the root process of a session, and return the answer.
 
-    Waits for a root that is still starting. The request must fit into a frame.
+    If the root is still starting, the answer comes later. The request must fit into one frame. Raises `ConfigInvalid`
+    if the root does not answer or the request fails.
     """
     try:
         with trio.socket.socket(trio.socket.AF_UNIX) as sock:
             await sock.connect(control_address(root))
             stream = trio.SocketStream(sock)
             if peer_pid(stream) is None:
-                raise ConfigInvalid("session", "the control socket belongs to another user's process")
+                raise ConfigInvalid("session", "its socket belongs to a process of another user; nothing was sent")
             await write_frame(stream, msgspec.json.encode(request))
             frame = await read_frame(stream)
     except (OSError, PeerInvalid, trio.BrokenResourceError) as exc:
@@ -50,9 +51,9 @@ async def send_request(root: ProcessIdentity, request: ControlRequest) -> Contro
 
 @attrs.define(eq=False, kw_only=True)
 class RootExit:
-    """Wait for the exit of a root that was asked to end.
+    """Wait for the exit of a root process that was asked to end, with a timeout that the root can extend.
 
-    Only the root knows how long its agents may take to stop, so the client asks a root that is late.
+    If the root is late, the client asks how long its agents may still take to stop, because only the root knows.
     """
 
     root: ProcessIdentity
@@ -62,7 +63,10 @@ class RootExit:
     """Seconds that the whole wait may take, as far as known."""
 
     async def wait(self, wait_ended: Callable[[], Awaitable[object]]) -> bool:
-        """Wait until *wait_ended* returns, then return True; return False if the session's root does not respond."""
+        """Run *wait_ended*, which returns when the root has exited, and return True.
+
+        Return False if the timeout expires and the root does not say that it is still stopping agents.
+        """
         seconds = self.timeout
         while True:
             with trio.move_on_after(seconds):
@@ -74,7 +78,7 @@ class RootExit:
             self.limit += seconds
 
     async def _ask_stop_time(self) -> float:
-        """Return the seconds that the root needs to stop its agents; 0 if it stops none or does not answer."""
+        """Return the seconds that the root still needs to stop its agents; 0 if it stops none or does not answer."""
         with trio.move_on_after(STOP_TIME_TIMEOUT), suppress(ConfigInvalid):
             answer = await send_request(self.root, GetStopTime())
             return answer.seconds if isinstance(answer, StopTime) else 0.0

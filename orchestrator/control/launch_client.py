@@ -1,4 +1,4 @@
-"""Launch client of a root: starts it, sends it commands and answers its prompts."""
+"""Client that launched a root: it starts the process, stays connected to it, and answers its permission prompts."""
 
 import os
 import signal
@@ -33,24 +33,24 @@ EXIT_TIMEOUT = 20.0
 
 @attrs.define(eq=False)
 class RootClient(RequestChannel[RootMessage]):
-    """Client's end of the connection to a root that it launched; it sends each `ClientMessage`."""
+    """Client's end of the connection to a root that this client launched. Its messages are those in `ClientMessage`."""
 
     is_detached: bool = attrs.field(default=False, init=False)
     """True if the root keeps running without this client."""
 
     def detach(self) -> None:
-        """Detach from the root, which keeps running. Raises `ControlLost`."""
+        """Tell the root to continue without this client. Raises `ControlLost` if the connection is lost."""
         self.send(Detach())
         self.is_detached = True
 
 
 @asynccontextmanager
 async def open_root_client(request: SessionRequest) -> AsyncIterator[RootClient]:
-    """Start a root for *request* and stay connected to it until the block ends.
+    """Start a root process for *request*, and yield the connection to it until the block ends.
 
-    The root runs in its own terminal session, so no terminal signals it. The end of the block, cancelled or not, makes
-    the root stop its agents and waits for its exit, unless the client has detached; a hung root is killed. Enter it on
-    the main thread. Raises `OSError`.
+    The root runs in its own terminal session, so Ctrl+C in the terminal does not reach it. The end of the block makes
+    the root stop its agents, waits for its exit, and kills it if it hangs. This also holds after a cancellation, but
+    not if the client has detached. Enter the block on the main thread. Raises `OSError`.
     """
     for child in [child for child in _DETACHED if child.has_ended()]:
         _DETACHED.remove(child)
@@ -82,7 +82,7 @@ _DETACHED: list[ChildProcess] = []
 
 
 async def _wait_ended(process: ChildProcess) -> None:
-    """Reap a root after the connection was closed, which asks it to end; kill it if it hangs. Shielded."""
+    """Wait until the root exits, after the connection to it was closed; kill it if it hangs, and reap it. Shielded."""
     with trio.CancelScope(shield=True):
         root = ProcessIdentity.find(process.pid)
         if root is not None and not await RootExit(root=root, timeout=EXIT_TIMEOUT).wait(process.wait_ended):
@@ -99,7 +99,7 @@ PromptHandler = Callable[[Question], Awaitable[Answer]]
 
 @attrs.define(eq=False)
 class RootEvents:
-    """Receiver of the messages of one root; answers its prompts one at a time."""
+    """Loop that receives the messages of a root, and answers permission prompts one after the other with a callback."""
 
     _client: RootClient
     _on_question: PromptHandler | None
@@ -109,9 +109,9 @@ class RootEvents:
     _asking: trio.Lock = attrs.field(factory=trio.Lock, init=False)
 
     async def run(self, nursery: trio.Nursery) -> FinalMessage | None:
-        """Receive until the root's last message and return it; None if the root ends without one.
+        """Receive messages of the root, and return its last one; None if the connection ends without a last message.
 
-        Prompts are answered in *nursery*. Prompts that are open at the end are dropped.
+        Prompts are answered in tasks of *nursery*. Answers that are not sent before the last message are discarded.
         """
         try:
             with suppress(ControlLost):

@@ -1,4 +1,4 @@
-"""Requests and replies of the control socket, and messages between a root and the client that launched it."""
+"""Requests and answers of the control socket, and messages between a root and the client that launched it."""
 
 import os
 import socket
@@ -21,19 +21,19 @@ CREDENTIALS = struct.Struct("iII")
 
 
 class StopAgent(WireMessage, tag="stop_agent", frozen=True):
-    """Stop an agent and its subagents for good."""
+    """Request: stop the agent *name* and its descendants. No later message starts them again."""
 
     name: str
 
 
 class MoveToBackground(WireMessage, tag="move_to_background", frozen=True):
-    """Make the parent of this agent stop waiting for it."""
+    """Request: make the parent of agent *name* stop waiting for it. The report of the agent then comes as mail."""
 
     name: str
 
 
 class CompactAgent(WireMessage, tag="compact_agent", frozen=True):
-    """Compact an agent's conversation. Answered by `CompactionDone` or `NotCompacted`."""
+    """Request: compact the conversation of agent *name*. Answered by `CompactionDone` or `NotCompacted`."""
 
     name: str
     side: Side | None = None
@@ -41,12 +41,12 @@ class CompactAgent(WireMessage, tag="compact_agent", frozen=True):
     message: int = 1
 
     def pivot(self) -> Pivot | None:
-        """Return the part to summarize; None for the older part."""
+        """Return the message before or after which to summarize; None for the older part of the conversation."""
         return None if self.side is None else Pivot(side=self.side, message=self.message)
 
 
 class DecideApproval(WireMessage, tag="decide_approval", frozen=True):
-    """Decide an open approval as the user."""
+    """Request: approve or reject the open approval request *id* as the user."""
 
     id: str
     approve: bool
@@ -54,17 +54,17 @@ class DecideApproval(WireMessage, tag="decide_approval", frozen=True):
 
 
 class SpawnAgent(WireMessage, tag="spawn_agent", frozen=True):
-    """Start an agent for the lead, as if the lead had requested it. Answered by `AgentStarted`."""
+    """Request: start an agent as a child of the lead, as if the lead had requested it. Answered by `AgentStarted`."""
 
     wanted: SpawnRequest
 
 
 class GetStopTime(WireMessage, tag="get_stop_time", frozen=True):
-    """Ask an ending root how long it may still take. Answered by `StopTime`."""
+    """Request: ask a root that is ending how many seconds it may still take. Answered by `StopTime`."""
 
 
 class SendMail(WireMessage, tag="post_mail", frozen=True):
-    """Send a message of the user. All mail requests are answered by `DeliveryStatuses` or `NotStored`."""
+    """Request: send a message of the user to an agent. Answered by `DeliveryStatuses` or `NotStored`."""
 
     to: str
     """Recipient address, as `parse_address` accepts it."""
@@ -74,36 +74,36 @@ class SendMail(WireMessage, tag="post_mail", frozen=True):
 
 
 class ResendDeadLetter(WireMessage, tag="resend_letter", frozen=True):
-    """Send a dead letter again."""
+    """Request: send the dead letter *number* (a message that could not be delivered) again. Answered as `SendMail`."""
 
     number: int
 
 
 class ReleaseHeldMessage(WireMessage, tag="release_letter", frozen=True):
-    """Deliver a held message."""
+    """Request: deliver a message of another session that waits for the user's consent. Answered as `SendMail`."""
 
     id: MessageId
 
 
 class AgentStarted(WireMessage, tag="agent_begun", frozen=True):
-    """The requested agent is running."""
+    """Answer to `SpawnAgent`: the requested agent is running."""
 
     spawned: Spawned
 
 
 class StopTime(WireMessage, tag="stop_time", frozen=True):
-    """Time that the root needs to stop its agents."""
+    """Answer to `GetStopTime`: the time that the root still needs to stop its agents."""
 
     seconds: float
     """Seconds; 0 if no agent is being stopped, or if a stop has exceeded its limit."""
 
 
 class RequestDone(WireMessage, tag="granted", frozen=True):
-    """The request succeeded."""
+    """Answer to a request that succeeded and has no result."""
 
 
 class DeliveryStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Delivery of a message to one recipient: exactly one of the three fields is set."""
+    """Delivery of a message to one recipient. Either `stored`, `abroad` (another session) or `refusal` is set."""
 
     recipient: str
     """Recipient as given in the request."""
@@ -113,18 +113,18 @@ class DeliveryStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def receipt(self) -> Receipt | None:
-        """Receipt of the stored message, in this or another session; None if it was refused."""
+        """Receipt of the stored message, in this session or another one; None if the message was refused."""
         return self.stored or self.abroad
 
 
 class DeliveryStatuses(WireMessage, tag="fates", frozen=True):
-    """Delivery status for each recipient."""
+    """Answer to a mail request: the delivery status for each recipient of the message."""
 
     fates: tuple[DeliveryStatus, ...]
 
 
 class NotStored(WireMessage, tag="not_stored", frozen=True):
-    """The message was not stored for any recipient."""
+    """Answer to a mail request that failed: the message was not stored for any recipient."""
 
     reason: str
     is_for_user: bool
@@ -142,24 +142,24 @@ response_decoder: msgspec.json.Decoder[ControlResponse] = msgspec.json.Decoder(C
 
 
 def control_address(root: ProcessIdentity) -> str:
-    """Return the socket address of *root*: a unique abstract name, so that a killed root leaves no file."""
+    """Return the control socket's address for *root*: a unique abstract name, so a killed root leaves no file."""
     return f"\0coterie-{read_boot_id()}-{root.pid}-{root.began}"
 
 
 def peer_pid(stream: trio.SocketStream) -> int | None:
-    """Return the pid of the peer; None if it belongs to another user. Raises `OSError`."""
+    """Return the process id at the other end of *stream*; None if it belongs to another user. Raises `OSError`."""
     pid, uid, _ = CREDENTIALS.unpack(stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
     return pid if uid == os.getuid() else None
 
 
 class SessionOpened(WireMessage, tag="opened", frozen=True):
-    """The session is open, and its lead is about to be started."""
+    """Message of the root to the client that launched it: the session is open, and the lead is about to be started."""
 
     session: str
 
 
 class SessionEnded(WireMessage, tag="over", frozen=True):
-    """The lead and all other processes of the session have ended."""
+    """Last message of the root to the client that launched it: the lead and all other processes have ended."""
 
     is_done: bool
     """True if the lead's process ended with status 0; the result of the task is an event."""
@@ -168,15 +168,15 @@ class SessionEnded(WireMessage, tag="over", frozen=True):
 
 
 class InterruptTurn(WireMessage, tag="interrupt", frozen=True):
-    """Cancel the lead's current turn."""
+    """Message of the client that launched the root: cancel the lead's current turn."""
 
 
 class EndSession(WireMessage, tag="end", frozen=True):
-    """Kill all agents and end the session immediately."""
+    """Message of the client that launched the root: kill all agents and end the session immediately."""
 
 
 class Detach(WireMessage, tag="leave", frozen=True):
-    """The client detaches; the session continues without prompts."""
+    """Message of the client that launched the root: it disconnects, and the session continues without its prompts."""
 
 
 RootMessage = SessionOpened | SessionEnded | PromptUser | RunFailed

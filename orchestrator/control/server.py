@@ -1,4 +1,4 @@
-"""Server side of the control socket: serves clients of the user and refuses agents."""
+"""Server side of the control socket: answers requests of the user, and refuses those of agents' processes."""
 
 import contextlib
 import os
@@ -32,7 +32,7 @@ RequestHandler = Callable[[ControlRequest], Awaitable[ControlAnswer]]
 
 @asynccontextmanager
 async def open_listener(address: str) -> AsyncIterator[trio.SocketListener]:
-    """Listen at *address* until the block ends; clients wait until `open_control_server`. Raises `OSError`."""
+    """Listen at *address* until the block ends. Clients are served by `open_control_server`. Raises `OSError`."""
     with trio.socket.socket(trio.socket.AF_UNIX) as sock:
         await sock.bind(address)
         sock.listen(MAX_REQUESTS)
@@ -41,7 +41,7 @@ async def open_listener(address: str) -> AsyncIterator[trio.SocketListener]:
 
 @asynccontextmanager
 async def open_control_server(listener: trio.SocketListener, serve: RequestHandler) -> AsyncIterator[None]:
-    """Serve requests on *listener* until the block ends, then close the listener."""
+    """Answer requests on *listener* with *serve* until the block ends."""
     slots = trio.Semaphore(MAX_REQUESTS)
 
     async def receive(stream: trio.SocketStream) -> None:
@@ -57,7 +57,7 @@ async def open_control_server(listener: trio.SocketListener, serve: RequestHandl
 
 async def _respond(stream: trio.SocketStream, serve: RequestHandler) -> ControlResponse:
     if (peer := peer_pid(stream)) is None:
-        return RunFailed(reason="only the user can send this request", is_for_user=True)
+        return RunFailed(reason="only the user who runs the session can send requests to it", is_for_user=True)
     # A shell of an agent is not the user. Checked before the first await, because the peer could end and its pid
     # could be reused.
     is_agent = is_descendant(peer, os.getpid())
@@ -71,11 +71,11 @@ async def _respond(stream: trio.SocketStream, serve: RequestHandler) -> ControlR
             return RunFailed(reason=reason, is_for_user=True)
         return await serve(request)
     except (AgentError, PeerInvalid, msgspec.DecodeError, trio.TooSlowError) as exc:
-        return RunFailed(reason=str(exc) or "no request was received", is_for_user=True)
+        return RunFailed(reason=str(exc) or "the request was not received in time", is_for_user=True)
 
 
 def is_descendant(pid: int, ancestor: int) -> bool:
-    """Return True if *pid* is a descendant of the subreaper *ancestor*, or if that is unknown."""
+    """Return True if *pid* descends from *ancestor*, which adopts orphaned descendants, or if that is unknown."""
     try:
         return any(each == ancestor for each in ancestors(pid) if each > 1)
     except ProcessLookupError:

@@ -1,6 +1,7 @@
-"""Mail of the user: messages sent, dead letters resent, held messages released.
+"""Mail requests of the user: send a message, resend a dead letter, release a held message.
 
-Messages that the root stores are signed. Messages that a shell stores are not; the next root trusts them.
+While a root runs, the root stores the messages and signs them. Otherwise a command stores them without a signature, and
+the next root trusts all mail that waits when it starts.
 """
 
 import attrs
@@ -31,7 +32,7 @@ from coterie.orchestrator.control.requests import (
 
 @attrs.define(eq=False)
 class NotResendable(MailboxError):
-    """A dead letter that cannot be sent again."""
+    """A dead letter (an undeliverable message) cannot be sent again, or does not exist."""
 
     reason: str
 
@@ -41,7 +42,7 @@ USER_ERRORS = (SendRefused, NoHeldMessage, NotInOutbox, RecipientActive, BridgeU
 
 
 async def handle_mail_request(mail: SessionMail, request: MailRequest) -> MailAnswer:
-    """Handle a mail request and return the result or the error."""
+    """Handle a mail request of the user. Return the status for each recipient; after an error, `NotStored`."""
     try:
         return DeliveryStatuses(fates=await store_user_mail(mail, request))
     except MailboxError as exc:
@@ -51,9 +52,9 @@ async def handle_mail_request(mail: SessionMail, request: MailRequest) -> MailAn
 
 
 async def store_user_mail(mail: SessionMail, request: MailRequest) -> tuple[DeliveryStatus, ...]:
-    """Handle a mail request; return the status for each recipient. Raises `MailboxError` and `OSError`.
+    """Handle a mail request of the user, and return the delivery status for each recipient.
 
-    After an error nothing is stored.
+    After an error nothing is stored. Raises `MailboxError` and `OSError`.
     """
     match request:
         case SendMail():
@@ -65,7 +66,7 @@ async def store_user_mail(mail: SessionMail, request: MailRequest) -> tuple[Deli
 
 
 def is_other_session(address: str) -> bool:
-    """Return True if *address* is in another session. Raises `NameInvalid`."""
+    """Return True if the recipient *address* is in another session. Raises `NameInvalid`."""
     return isinstance(parse_address(address), Socket | OtherSession)
 
 
@@ -109,7 +110,7 @@ async def _resend(mail: SessionMail, number: DeadLetterNumber) -> Receipt:
 
 
 def _find_resendable(mail: SessionMail, number: DeadLetterNumber) -> tuple[DeadLetter, Envelope]:
-    """Return a dead letter and its message. Raises `NotResendable` if it may not be sent again."""
+    """Return dead letter *number* and its message. Raises `NotResendable` if unknown, or not to be sent again."""
     found = next((each for each in mail.dead_letters.history() if each.number == number), None)
     if found is None:
         raise NotResendable(f"there is no dead letter {number}; `coterie mail dead` lists them")
@@ -120,7 +121,7 @@ def _find_resendable(mail: SessionMail, number: DeadLetterNumber) -> tuple[DeadL
         raise NotResendable(f"dead letter {number} is no message; `coterie mail dead --json` shows its bytes")
     if found.letter.reason == "bad_mac":
         problem = f"the sender {envelope.sender.name!r} of dead letter {number} is not verified"
-        raise NotResendable(f"{problem}; send the text yourself with `mail send` if you trust it")
+        raise NotResendable(f"{problem}; if you trust its text, send that with `coterie mail send`")
     if envelope.kind in AUTHORITY:
         reason = f"dead letter {number} is a {envelope.kind}: mail through files carries no authority"
         raise NotResendable(reason)

@@ -1,4 +1,4 @@
-"""All checks of the doctor, and the repair of their findings; among them drafts and sockets of killed processes."""
+"""The checks of `coterie doctor` for a machine and a session, and the repair of the problems that they find."""
 
 import os
 import re
@@ -26,7 +26,7 @@ from coterie.session_directory import SESSION_FILE, TASKS, SessionDirectory
 
 
 def check_machine(only: SessionDirectory | None = None) -> Iterator[DoctorFinding]:
-    """Find orphan processes, sockets and drafts that sessions, or the session *only*, have left on this machine."""
+    """Find orphan processes, dead sockets and leftover temporary files of all sessions, or only of *only*."""
     name = None if only is None else only.id
     yield from orphan_findings(name)
     yield from socket_findings(name)
@@ -34,7 +34,7 @@ def check_machine(only: SessionDirectory | None = None) -> Iterator[DoctorFindin
 
 
 def check_session(name: str, clock: Clock) -> Iterator[DoctorFinding]:
-    """Find problems in the records of the session *name*. Blocks on the disk."""
+    """Find problems in the files and worktrees of the session *name*. Blocks on the disk."""
     try:
         session = SessionDirectory.find(name)
     except ConfigInvalid as exc:
@@ -55,7 +55,7 @@ def check_session(name: str, clock: Clock) -> Iterator[DoctorFinding]:
 
 
 async def repair(findings: Iterable[DoctorFinding]) -> dict[DoctorFinding, str | None]:
-    """Repair all repairable findings; return for each the reason why its repair failed, None if it succeeded.
+    """Repair the findings that have a remedy. Return for each the reason why the repair failed; None after success.
 
     Orphan processes are killed first, because they may hold files open. Cancellation stops the repair.
     """
@@ -119,7 +119,7 @@ _DRAFT = re.compile(r"\.coterie-([0-9]+)-[0-9]+\.draft")
 
 
 def draft_findings(directory: Path) -> Iterator[DoctorFinding]:
-    """Find drafts below *directory* that no process is writing. Ignores unreadable directories."""
+    """Find temporary files ("drafts") below *directory* whose writer has ended. Ignores unreadable directories."""
     for where, _, names in os.walk(directory):
         for name in names:
             path = Path(where, name)
@@ -128,13 +128,13 @@ def draft_findings(directory: Path) -> Iterator[DoctorFinding]:
                 yield DoctorFinding(
                     kind="draft",
                     where=str(path),
-                    what=f"process {match[1]} ended while writing this draft; the file to be replaced is unchanged",
+                    what=f"process {match[1]} ended while writing this temporary file; its target is unchanged",
                     remedy=blocking_repair("remove it", path.unlink, True),  # noqa: FBT003 - missing_ok
                 )
 
 
 def is_draft(path: Path) -> bool:
-    """Return True if *path* is named like a draft."""
+    """Return True if *path* has a name like `.coterie-PID-NUMBER.draft`: a temporary file of an atomic write."""
     return _DRAFT.fullmatch(path.name) is not None
 
 
@@ -151,16 +151,17 @@ def _is_abandoned(path: Path, writer: int) -> bool:
 
 
 def socket_findings(session: str | None = None) -> list[DoctorFinding]:
-    """Find dead sockets of this user, or the one of one *session*. Raises `OSError`.
+    """Find sockets for mail from other sessions to which no process listens: all, or only that of *session*.
 
-    Lock files are never a finding: the kernel releases a lock when its holder dies, and the file is reused.
+    Lock files are never a finding: the kernel releases a lock when its holder dies, and the file is reused. Raises
+    `OSError`.
     """
     sockets = sorted(bridge_directory().glob(f"{session or '*'}.sock"))
     return [
         DoctorFinding(
             kind="dead_socket",
             where=str(path),
-            what="no process listens on this socket",
+            what="no process receives mail on this socket; it was left by a killed session",
             session=path.stem,
             remedy=blocking_repair("remove it", _remove_sync, path),
         )

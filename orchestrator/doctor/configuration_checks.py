@@ -1,4 +1,4 @@
-"""Checks of agent definitions, skills, settings, MCP servers and approved files."""
+"""Checks of agent definitions, skills, settings, MCP servers, and the records of files that the user has approved."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ from coterie.trusted_files import TrustedContents, TrustedFiles, TrustedKind
 
 
 def configuration_findings(project: Path) -> Iterator[DoctorFinding]:
-    """Find configuration errors for a run in *project*. Blocks on the disk; raises `OSError`."""
+    """Find errors in the configuration that a run in *project* would use. Blocks on the disk; raises `OSError`."""
     servers = McpServers()
     with suppress(ConfigInvalid):  # an unreadable record of approvals, which `_check_approvals` reports
         servers = load_servers(project)
@@ -51,7 +51,7 @@ def _check_settings(project: Path) -> None:
 
 
 def _check_approvals(project: Path) -> None:
-    """Read each record of approvals once, because every lookup reads the file."""
+    """Read every record of what the user has approved for *project*. Raises `ConfigInvalid` if a record is invalid."""
     root = project_root(project)
     _ = project in TrustedFiles.of(root)
     for category in get_args(TrustedKind):

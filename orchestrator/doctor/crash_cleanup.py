@@ -1,7 +1,7 @@
-"""Repair of a session after its root was killed; run by the cleanup daemon.
+"""Program that repairs a session after its root was killed; started by the cleanup daemon.
 
 The cleanup daemon executes `python -P -m coterie.orchestrator.doctor.crash_cleanup SESSION ENDED` after it has killed
-all processes of the session. ENDED is its `KilledProcesses` as JSON.
+all processes of the session. ENDED is the `KilledProcesses` of the daemon as JSON.
 """
 
 import sys
@@ -21,9 +21,9 @@ from coterie.session_directory import EVENT_LOG, SessionDirectory
 
 
 def main(name: str, ended: str) -> int:
-    """Repair the session *name* and log a `CleanedUp` event; return 1 after a failure, else 0.
+    """Repair the session *name* and log a `CleanedUp` event; return 1 if something could not be repaired, else 0.
 
-    Raises `ConfigInvalid` and `OSError`.
+    *ended* is the `KilledProcesses` of the cleanup daemon as JSON. Raises `ConfigInvalid` and `OSError`.
     """
     session, clock = SessionDirectory.find(name), Clock.from_environment()
     done = repair_session(session, msgspec.json.decode(ended, type=KilledProcesses), clock)
@@ -34,7 +34,10 @@ def main(name: str, ended: str) -> int:
 
 
 def repair_session(session: SessionDirectory, ended: KilledProcesses, clock: Clock) -> CleanedUp:
-    """Repair the records of *session*, except if a new root has resumed it."""
+    """Find and repair the problems of *session*. Return an event with the repairs, and *ended*, the killed processes.
+
+    Nothing is repaired if a new root has resumed the session in the meantime.
+    """
     found, error = ([], "") if ended.is_taken_over else _examine(session, clock)
     results = trio.run(repair, found)
     return CleanedUp(
@@ -54,7 +57,7 @@ def repair_session(session: SessionDirectory, ended: KilledProcesses, clock: Clo
 
 
 def _examine(session: SessionDirectory, clock: Clock) -> tuple[list[DoctorFinding], str]:
-    """Return the findings, and the error that stopped the search, if any; findings before the error are kept."""
+    """Return the problems of *session*, and the text of an error that stopped the search, empty if there was none."""
     found: list[DoctorFinding] = []
     try:
         found.extend(check_machine(session))

@@ -1,4 +1,4 @@
-"""A finding of the doctor, and the action that repairs it."""
+"""A problem found by `coterie doctor`, and the action that repairs it."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -25,7 +25,7 @@ FindingKind = Literal[
 
 @attrs.frozen(kw_only=True)
 class RepairAction:
-    """Repair of a finding with `--fix`; never loses recorded data."""
+    """Repair of a problem, which `coterie doctor --fix` performs. A repair never deletes recorded data."""
 
     description: str
     """Imperative description, such as `remove it`."""
@@ -34,13 +34,13 @@ class RepairAction:
 
 
 def blocking_repair(description: str, repair: Callable[..., None], *arguments: object) -> RepairAction:
-    """Return the action that calls *repair* with *arguments* in a thread."""
+    """Return the repair that calls the blocking function *repair* with *arguments* in a thread."""
     return RepairAction(description=description, apply=partial(trio.to_thread.run_sync, repair, *arguments))
 
 
 @attrs.frozen(kw_only=True)
 class DoctorFinding:
-    """A problem that the doctor has found."""
+    """A problem that `coterie doctor` has found: its place, a description, and a repair or advice."""
 
     kind: FindingKind
     where: str
@@ -54,13 +54,13 @@ class DoctorFinding:
     """True if no action is needed, because readers of the file ignore the damage."""
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the finding as a JSON object."""
+        """Return the finding as a JSON object. The repair is represented by its description."""
         facts = attrs.asdict(self, recurse=False)
         return {**facts, "remedy": None if self.remedy is None else self.remedy.description}
 
 
 @attrs.define(eq=False)
 class RepairFailed(Exception):
-    """A repair was not possible, because the situation has changed or git or a process refused."""
+    """A repair was not possible: the situation has changed, git failed, or a process could not be killed."""
 
     reason: str

@@ -1,4 +1,4 @@
-"""Checks of logs, transcripts, ledger, approvals and mail for torn and damaged records, and for abandoned messages."""
+"""Checks for damaged records in logs, transcripts, ledger, approvals and mail, and for mail that nobody will read."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -40,7 +40,7 @@ LineCheck = Callable[[bytes], object]
 
 @attrs.frozen(kw_only=True)
 class DamagedLine:
-    """A line of a log that cannot be read."""
+    """A line of a log that cannot be decoded, and the reason."""
 
     line: int
     """Line number, counted from 1; blank lines count."""
@@ -52,7 +52,7 @@ class DamagedLine:
 
 
 def find_damaged_lines(path: Path, check: LineCheck) -> Iterator[DamagedLine]:
-    """Yield the lines of *path* for which *check* fails; none if the file does not exist. Raises `OSError`."""
+    """Yield the lines of *path* for which *check* raises `ValueError`; none without the file. Raises `OSError`."""
     if not path.exists():
         return
     with path.open("rb") as file:
@@ -66,28 +66,31 @@ def find_damaged_lines(path: Path, check: LineCheck) -> Iterator[DamagedLine]:
 
 
 def damaged_line_finding(session: SessionDirectory, path: Path, damaged: DamagedLine, loss: str) -> DoctorFinding:
-    """Return the finding for a line that readers skip; *loss* describes what is missing if it is damaged."""
+    """Return the finding for *damaged*, a line that readers of the file *path* skip.
+
+    *loss* says what the loss of the line means. It is left out if only an interrupted write left the line.
+    """
     where = f"{path}:{damaged.line}"
     if not damaged.is_torn:
         return damage_finding(session, where, damaged.reason, advice=loss)
-    what = "a write was torn here; readers skip the line"
+    what = "a write was interrupted here; readers skip the line"
     return DoctorFinding(kind="torn_record", where=where, what=what, session=session.id, is_harmless=True)
 
 
 def damage_finding(session: SessionDirectory, where: object, reason: str, *, advice: str) -> DoctorFinding:
-    """Return the finding for an unreadable record, which is not repaired."""
+    """Return the finding for an unreadable record at *where*. It has no automatic repair, only *advice*."""
     what = f"it cannot be read: {reason}"
     return DoctorFinding(kind="damaged_record", where=str(where), what=what, session=session.id, advice=advice)
 
 
 def torn_end_finding(session: SessionDirectory, path: Path) -> DoctorFinding:
-    """Return the finding for a log without a writer that ends in the middle of a line."""
+    """Return the finding for the log *path*, which no process writes any more and whose last line is incomplete."""
     return DoctorFinding(
         kind="torn_record",
         where=str(path),
-        what="the last write was torn; all earlier records are intact",
+        what="the last write was interrupted, so the last record is incomplete",
         session=session.id,
-        remedy=blocking_repair(f"move the torn end to {path.name}{TORN_SUFFIX}", _set_aside_sync, session, path),
+        remedy=blocking_repair(f"move the incomplete end to {path.name}{TORN_SUFFIX}", _set_aside_sync, session, path),
     )
 
 
@@ -100,9 +103,9 @@ def _is_torn(line: bytes) -> bool:
 
 
 def _set_aside_sync(session: SessionDirectory, path: Path) -> None:
-    """Copy the bytes after the last complete line to a separate file, then truncate the log."""
+    """Move an incomplete last line of the log *path* to a separate file. Raises `RepairFailed` if *session* runs."""
     if is_running(session):
-        raise RepairFailed(f"session {session.id} is running again")
+        raise RepairFailed(f"session {session.id} is running again, so nothing was repaired")
     content = path.read_bytes()
     size = content.rfind(b"\n") + 1
     if size < len(content):
@@ -115,9 +118,9 @@ def _set_aside_sync(session: SessionDirectory, path: Path) -> None:
 
 
 def log_findings(session: SessionDirectory, *, is_alive: bool) -> Iterator[DoctorFinding]:
-    """Find damage in the logs of *session*. Blocks on the disk; raises `OSError`.
+    """Find damaged lines in event logs, transcripts and ledger of *session*. Blocks on the disk; raises `OSError`.
 
-    If the session *is_alive*, an incomplete last line is ignored, because it may be being written.
+    If the session *is_alive*, an incomplete last line is ignored, because a process may be writing it.
     """
     check_event = partial(parse_event, session="")
     directories = SessionReader(session.directory).agent_directories()
@@ -153,7 +156,7 @@ def _in_log(
 
 
 def approval_findings(session: SessionDirectory) -> Iterator[DoctorFinding]:
-    """Find invalid approval files of *session*. Blocks on the disk; raises `OSError`."""
+    """Find unreadable and untrusted approval files of *session*. Blocks on the disk; raises `OSError`."""
     try:
         records = read_approvals(session)
     except ConfigInvalid as exc:
@@ -170,7 +173,10 @@ DAMAGED_SUFFIX = ".damaged"
 
 
 def mail_findings(session: SessionDirectory, clock: Clock, *, is_alive: bool) -> Iterator[DoctorFinding]:
-    """Find problems in the mail of *session* without consuming messages. Blocks on the disk; raises `OSError`."""
+    """Find damage in the mail of *session*, and messages to agents that have left; no message is consumed.
+
+    If the session *is_alive*, the read positions of mailboxes are not checked. Blocks on the disk; raises `OSError`.
+    """
     mail = session.directory / MAIL_DIRECTORY
     for directory in sorted(path for path in mail.glob("*/") if segment_numbers(path)):
         if not is_alive:
@@ -191,7 +197,7 @@ def _in_cursor(session: SessionDirectory, directory: Path) -> Iterator[DoctorFin
         yield DoctorFinding(
             kind="damaged_record",
             where=str(path),
-            what="it cannot be read; all stored mail is delivered again, and the recipient drops duplicates",
+            what="it cannot be read; mail that was already read is delivered again, and the agent ignores it",
             session=session.id,
             remedy=blocking_repair(f"rename it to {path.name}{DAMAGED_SUFFIX}", _set_cursor_aside_sync, session, path),
         )
@@ -199,13 +205,16 @@ def _in_cursor(session: SessionDirectory, directory: Path) -> Iterator[DoctorFin
 
 def _set_cursor_aside_sync(session: SessionDirectory, path: Path) -> None:
     if is_running(session):
-        raise RepairFailed(f"session {session.id} is running again")
+        raise RepairFailed(f"session {session.id} is running again, so nothing was repaired")
     if load_cursor(path.parent) is None:
         path.replace(path.with_name(path.name + DAMAGED_SUFFIX))
 
 
 def _in_mailbox(session: SessionDirectory, directory: Path) -> Iterator[DoctorFinding]:
-    """Find damage in unacknowledged records; damaged records before them are dead letters already."""
+    """Find damaged messages that the agent of the mailbox *directory* has not read yet.
+
+    Those that were read are not checked, because the agent has moved damaged ones to the dead letters.
+    """
     with closing(LogReader.from_cursor(directory, find_cursor(directory))) as reader:
         while (line := reader.next_record()) is not None:
             try:
@@ -228,10 +237,10 @@ def _abandoned(session: SessionDirectory, clock: Clock) -> Iterator[DoctorFindin
             yield DoctorFinding(
                 kind="left_mail",
                 where=str(mail.directory / name),
-                what=f"{backlog.messages} messages are waiting for {name!r}, which has left the session",
+                what=f"{backlog.messages} messages wait for {name!r}, which has left and will not read them",
                 session=session.id,
                 remedy=RepairAction(
-                    description="move it to the dead letters", apply=partial(_dead_letter, session, clock, name)
+                    description="move it all to the dead letters", apply=partial(_dead_letter, session, clock, name)
                 ),
             )
 

@@ -1,4 +1,4 @@
-"""Check for processes whose session is no longer running.
+"""Check for orphan processes: processes of a session whose root process has ended.
 
 A process is recognised by the session id in its environment, which all children of a session inherit. The command line
 is not used, because it contains no session id.
@@ -35,7 +35,7 @@ ROUNDS = 10
 
 @attrs.frozen(kw_only=True)
 class OrphanProcess(ProcessIdentity):
-    """A process of a session without a running root."""
+    """A process of a session, such as an agent or its command, whose root process does not run."""
 
     session: str
     agent: str
@@ -45,9 +45,9 @@ class OrphanProcess(ProcessIdentity):
 
 
 def find_orphan_processes(session: str | None = None) -> list[OrphanProcess]:
-    """Find all orphan processes of this user, or those of one *session*.
+    """Find the orphan processes of this user, or only those of *session*: their session has no running root process.
 
-    Excludes sessions of another `COTERIE_HOME`, this process, its ancestors, and the roots of running sessions.
+    Not found are processes of another `COTERIE_HOME`, this process and its ancestors.
     """
     # Processes are listed before roots: a running root has written its record before it starts its first process.
     processes = [process for process in _session_processes() if session in (None, process.session)]
@@ -60,23 +60,23 @@ def find_orphan_processes(session: str | None = None) -> list[OrphanProcess]:
 
 
 def orphan_findings(session: str | None = None) -> list[DoctorFinding]:
-    """Return a finding for each orphan process of this user, or only for those of one *session*."""
+    """Return a finding for each orphan process of this user, or only for those of *session*."""
     return [
         DoctorFinding(
             kind="stray_process",
             where=f"process {orphan.pid}",
-            what=f"{orphan.title!r} of {orphan.agent or 'a process'} in session {orphan.session} runs without a root",
+            what=f"{orphan.title!r} of {orphan.agent or 'a process'} still runs after session {orphan.session} ended",
             session=orphan.session,
-            remedy=RepairAction(description="terminate it, then kill it", apply=partial(kill_orphan_process, orphan)),
+            remedy=RepairAction(description="kill the process", apply=partial(kill_orphan_process, orphan)),
         )
         for orphan in find_orphan_processes(session)
     ]
 
 
 async def kill_orphan_process(orphan: OrphanProcess, grace: float = GRACE) -> None:
-    """Send SIGTERM, wait, and send SIGKILL; return once the process has ended. Raises `RepairFailed` if it does not.
+    """Send SIGTERM to *orphan* and, if it does not end within *grace* seconds, SIGKILL. Return once it has ended.
 
-    Cancellation stops between these steps.
+    After a cancellation it may be alive. Raises `RepairFailed` if it does not end after SIGKILL either.
     """
     with orphan.open_handle() as handle:
         if handle is None:
@@ -86,11 +86,11 @@ async def kill_orphan_process(orphan: OrphanProcess, grace: float = GRACE) -> No
             with trio.move_on_after(grace):
                 await handle.wait_ended()
                 return
-    raise RepairFailed(f"process {orphan.pid} has not ended {grace:g} seconds after SIGKILL")
+    raise RepairFailed(f"process {orphan.pid} has not ended {grace:g} seconds after SIGKILL; look at it with ps")
 
 
 async def kill_orphan_processes(session: str | None = None) -> None:
-    """Kill all orphan processes, including new ones that they start. Raises `RepairFailed` if some survive."""
+    """Kill all orphan processes, or those of *session*, also new ones. Raises `RepairFailed` if some survive."""
     for _ in range(ROUNDS):
         orphans = find_orphan_processes(session)
         if not orphans:
@@ -98,7 +98,7 @@ async def kill_orphan_processes(session: str | None = None) -> None:
         async with trio.open_nursery() as nursery:
             for orphan in orphans:
                 nursery.start_soon(_try_to_kill, orphan)
-    raise RepairFailed(f"processes {', '.join(str(orphan.pid) for orphan in orphans)} could not be killed")
+    raise RepairFailed(f"processes {', '.join(str(orphan.pid) for orphan in orphans)} still run after SIGKILL")
 
 
 async def _try_to_kill(orphan: OrphanProcess) -> None:
@@ -107,7 +107,7 @@ async def _try_to_kill(orphan: OrphanProcess) -> None:
 
 
 def _session_processes() -> Iterator[OrphanProcess]:
-    """Yield every process of this user that belongs to a session of this `COTERIE_HOME`."""
+    """Yield every process of this user that belongs to a session, running or not, of this `COTERIE_HOME`."""
     for pid in list_pids():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
             entry = Path(f"/proc/{pid}")

@@ -1,4 +1,4 @@
-"""Checks of sessions that are not running: records that say otherwise, and leftover worktrees."""
+"""Checks of sessions that are not running: records that say that they run, and worktrees that agents left behind."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -23,7 +23,7 @@ GIT_TIMEOUT = 30.0
 
 
 def stale_session_findings(session: SessionDirectory) -> Iterator[DoctorFinding]:
-    """Find records of *session* that say it runs; call it only if it does not run. Raises `OSError`."""
+    """Find records of *session*, which must not be running, that say that it or its agents run. Raises `OSError`."""
     names = _recorded_as_alive(session)
     if names or has_dead_root(session):
         recorded = f"agents are running ({', '.join(names)})" if names else f"the root in {ROOT_RECORD} is running"
@@ -31,17 +31,17 @@ def stale_session_findings(session: SessionDirectory) -> Iterator[DoctorFinding]
         yield DoctorFinding(
             kind="interrupted_session",
             where=str(session.directory),
-            what=f"its records say that {recorded}, but no such process exists{cause}",
+            what=f"the session's records say that {recorded}, but no such process exists{cause}",
             session=session.id,
-            remedy=RepairAction(description="record that all agents have ended", apply=partial(mark_ended, session)),
+            remedy=RepairAction(description="mark all its agents as ended", apply=partial(mark_ended, session)),
         )
 
 
 async def mark_ended(session: SessionDirectory) -> None:
-    """Record that all agents of *session* have ended.
+    """Correct the records of *session*: mark all agents as ended, and remove the record of a killed root process.
 
-    A client that resumes the session waits until this is done; otherwise agents of the new root would be recorded as
-    ended. Raises `RepairFailed` if the session runs, `MailboxError` and `OSError`.
+    Until this is done, a client that resumes the session waits; otherwise agents of the new root would be marked too.
+    Raises `RepairFailed` if the session runs, `MailboxError` and `OSError`.
     """
     await trio.to_thread.run_sync(_mark_ended_sync, session)
 
@@ -50,7 +50,7 @@ def _mark_ended_sync(session: SessionDirectory) -> None:
     try:
         with hold_root_lock(session):
             if is_running(session):
-                raise RepairFailed(f"session {session.id} is running again")
+                raise RepairFailed(f"session {session.id} is running again, so nothing was repaired")
             if names := _recorded_as_alive(session):
                 FileRoster(session.directory / ROSTER_FILE).mark_ended_sync(names)
             clear_stale_root(session)
@@ -63,7 +63,7 @@ def _recorded_as_alive(session: SessionDirectory) -> list[str]:
 
 
 def _cleanup_failure(session: SessionDirectory) -> str:
-    """Explain why the cleanup daemon has not repaired *session*."""
+    """Return the reason why the cleanup daemon did not repair *session* after the root was killed."""
     last = next(read_log_backwards(session.directory / EVENT_LOG), None)
     if last is None or not isinstance(last.event, CleanedUp):
         return "its cleanup daemon was killed too, or has not finished"
@@ -71,7 +71,7 @@ def _cleanup_failure(session: SessionDirectory) -> str:
 
 
 def worktree_findings(session: SessionDirectory) -> Iterator[DoctorFinding]:
-    """Find the worktrees that *session* left behind; *session* must have ended. Runs git, blocks. Raises `OSError`."""
+    """Find the git worktrees that agents of *session*, which must have ended, left behind. Blocks. Raises `OSError`."""
     for record in sorted(session.directory.glob(f"agents/*/{WORKTREE_RECORD}")):
         try:
             worktree = read_worktree_record(record)
@@ -101,7 +101,7 @@ def _examine(session: SessionDirectory, worktree: Worktree) -> Iterator[DoctorFi
 
 
 async def _still_exists(worktree: Worktree) -> bool:
-    """Return True if the worktree or its branch still exists; the user may have deleted them or the repository."""
+    """Return True if the worktree, or its branch without new commits, still exists; the user may have deleted it."""
     if worktree.path.exists() or worktree.aside.exists():
         return True
     return worktree.repository.exists() and await worktree.tip() in (None, worktree.base)
@@ -112,15 +112,15 @@ async def _find_work(worktree: Worktree) -> str | None:
         with trio.fail_after(GIT_TIMEOUT):
             return await find_unsaved_work(worktree)
     except trio.TooSlowError as exc:
-        raise GitFailed(f"git took longer than {GIT_TIMEOUT:.0f} seconds") from exc
+        raise GitFailed(f"git needed over {GIT_TIMEOUT:.0f} seconds to look for changes in it") from exc
 
 
 async def _remove(session: SessionDirectory, worktree: Worktree) -> None:
     if is_running(session):
-        raise RepairFailed(f"session {session.id} is running again")
+        raise RepairFailed(f"session {session.id} is running again, so nothing was repaired")
     try:
         if await _find_work(worktree) is not None:
-            raise RepairFailed("the worktree contains new work")
+            raise RepairFailed("the worktree was not removed, because it contains new work")
         await remove_worktree(worktree)
     except GitFailed as exc:
         raise RepairFailed(str(exc)) from exc

@@ -1,4 +1,4 @@
-"""Sources of events: event logs and transcripts, readable while they are written."""
+"""Sources of events: event logs and transcripts of agents, readable while they are written."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +32,7 @@ from coterie.session_directory import EVENT_LOG, TRANSCRIPT
 
 @attrs.frozen
 class LogLine:
-    """A complete line, without its newline."""
+    """A complete line of a log, without its newline, and its position."""
 
     number: int
     """Line number, counted from 1; blank lines count."""
@@ -43,7 +43,7 @@ class LogLine:
 
 @attrs.define(eq=False)
 class LogLines:
-    """Reader of the complete lines of one file, which need not exist yet."""
+    """Reader of the complete lines of one file. The file need not exist yet."""
 
     path: Path
     _read_bytes: int = 0
@@ -51,16 +51,16 @@ class LogLines:
     _number: int = 0
 
     def size(self) -> int:
-        """Return the current size of the file in bytes."""
+        """Return the current size of the file in bytes; 0 if it does not exist."""
         try:
             return self.path.stat().st_size
         except FileNotFoundError:
             return 0
 
     def read(self, until: int) -> Iterator[LogLine]:
-        """Yield the unread lines that end within the first *until* bytes, without blank lines.
+        """Yield the lines after the last one passed to `mark_read`, as far as they end within the first *until* bytes.
 
-        Each call reads the file again after the last marked line, so a line that was truncated and rewritten is read in
+        Blank lines are skipped. Each call reads the file again, so a line that was truncated and rewritten is read in
         its new form.
         """
         # If the file is shorter than the part already read, it was truncated: continue at its new end.
@@ -78,13 +78,13 @@ class LogLines:
                     yield LogLine(number, content[:-1], end)
 
     def mark_read(self, line: LogLine) -> None:
-        """Mark *line* and all earlier lines as read."""
+        """Mark *line* and all earlier lines as read, so that `read` does not yield them again."""
         self._read_bytes, self._number = line.end, line.number
 
 
 @attrs.frozen(kw_only=True)
 class SourcedEvent:
-    """An event with its line and its position in the merged stream."""
+    """An event, the line of the file that it comes from, and its sort key among the events of all files."""
 
     event: SessionEvent
     line: LogLine
@@ -94,7 +94,7 @@ class SourcedEvent:
 
 @attrs.define(eq=False, kw_only=True)
 class EventSource:
-    """The events of one file of one agent, in the order of its lines."""
+    """Reader of the events in one file of an agent or the root: an event log or a transcript."""
 
     session: str
     agent: str
@@ -104,7 +104,7 @@ class EventSource:
     _latest: float = 0.0
 
     def read(self, until: int) -> Iterator[SourcedEvent]:
-        """Yield the unread events that end within the first *until* bytes of the file, without marking them as read."""
+        """Yield the unread events in the first *until* bytes of the file, without marking them as read."""
         for line in self.lines.read(until):
             events = self._parse(line)
             if not events:
@@ -113,13 +113,13 @@ class EventSource:
                 yield SourcedEvent(event=event, line=line, order=max(event.at, self._latest))
 
     def read_all(self) -> Iterator[SourcedEvent]:
-        """Yield all unread events of the file and mark each as read."""
+        """Yield all unread events of the file, and mark each as read."""
         for sourced in self.read(self.lines.size()):
             self.mark_read(sourced)
             yield sourced
 
     def mark_read(self, sourced: SourcedEvent) -> None:
-        """Mark *sourced* and all earlier events as read."""
+        """Mark *sourced* and all earlier events of the file as read."""
         self._latest = sourced.order
         self.lines.mark_read(sourced.line)
 
@@ -138,16 +138,17 @@ class EventSource:
 
 
 def open_sources(directory: Path, *, session: str) -> tuple[EventSource, EventSource]:
-    """Open the event log and the transcript of the agent with this *directory*; the files need not exist."""
+    """Return readers of the event log and the transcript in *directory* of an agent; the files need not exist."""
     log = EventSource(session=session, agent=directory.name, lines=LogLines(directory / EVENT_LOG))
     return log, attrs.evolve(log, lines=LogLines(directory / TRANSCRIPT), transcript=TranscriptParser())
 
 
 @attrs.define(eq=False)
 class TranscriptParser:
-    """Parser of transcripts: messages, replies, delivered mail and rewrites of the conversation become events.
+    """Parser that turns the records of one transcript into events: messages, replies, delivered mail, new epochs.
 
-    The first epoch is not a rewrite: its messages become message events.
+    An epoch is a version of the conversation after a rewrite such as a compaction. The first epoch of a transcript
+    yields its messages as events instead.
     """
 
     _head: int = 0
@@ -156,7 +157,7 @@ class TranscriptParser:
     """Number of segments of each message; None before the first epoch."""
 
     def to_events(self, record: Record) -> list[Event]:
-        """Return the events of *record*, which follows the previous one; empty for records that are not events."""
+        """Return the events for *record*; empty for other kinds of records. Call it with all records in order."""
         match record:
             case EpochRecord():
                 return self._epoch(record)
@@ -182,7 +183,7 @@ class TranscriptParser:
 
 
 def _within(blocks: list[int], segments: int) -> list[int]:
-    """Return the leading *blocks* whose sum is at most *segments*."""
+    """Return the longest start of *blocks*, the segment counts of messages, with at most *segments* segments in all."""
     count = 0
     for number, size in enumerate(blocks):
         count += size

@@ -1,4 +1,4 @@
-"""Live stream of the events of a session."""
+"""Live stream of the events of a session, while its agents write them."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -15,7 +15,7 @@ from coterie.orchestrator.events.session_reader import SessionReader
 
 @attrs.define(eq=False)
 class EventFollower:
-    """Endless asynchronous iterator over the events of a session."""
+    """Endless asynchronous iterator over the events of a session; it waits for new events."""
 
     _reader: SessionReader
     _changes: PollingDirectoryWatch
@@ -32,7 +32,7 @@ class EventFollower:
         return event
 
     def take_nowait(self) -> SessionEvent | None:
-        """Return the next available event; None if there is none yet. Raises `OSError`."""
+        """Return the next event if one can be read now, else None. Raises `OSError`."""
         # Read without a thread: recently appended bytes are in the page cache.
         if (event := next(self._arrived, None)) is not None:
             return event
@@ -44,13 +44,13 @@ class EventFollower:
         return next(self._arrived, None)
 
     def skip(self) -> None:
-        """Skip all available events. Raises `OSError`."""
+        """Discard all events that can be read now. Raises `OSError`."""
         while self.take_nowait() is not None:
             pass
 
 
 @asynccontextmanager
 async def open_follower(directory: Path, agent: str | None = None) -> AsyncIterator[EventFollower]:
-    """Follow the session in *directory*, or one *agent* of it, from its start; includes agents that start later."""
+    """Yield a stream of all events of a session, or of its *agent*, also of agents that start later."""
     with open_polling_watch() as changes:
         yield EventFollower(SessionReader(directory, agent), changes)

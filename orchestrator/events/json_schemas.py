@@ -47,7 +47,7 @@ def transcript_schema() -> dict[str, Any]:
 
 
 def _schema(title: str, text: str, kinds: Iterable[type], shared: dict[str, Any]) -> dict[str, Any]:
-    """Build the schema "one of *kinds*, each with the *shared* members"; unknown members are allowed everywhere."""
+    """Build the schema of a line of any type in *kinds*, each with the members *shared*. Other members are allowed."""
     kinds = list(kinds)
     references, definitions = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
     for kind in kinds:
@@ -58,7 +58,7 @@ def _schema(title: str, text: str, kinds: Iterable[type], shared: dict[str, Any]
 
 
 def write_schemas(directory: Path) -> None:
-    """Write both schemas into *directory*. Raises `OSError`."""
+    """Write the schemas of events and of transcripts as two files into *directory*. Raises `OSError`."""
     for name, schema in (("events", event_schema()), ("transcript", transcript_schema())):
         content = msgspec.json.format(msgspec.json.encode(schema), indent=2)
         replace_file(directory / f"{name}.schema.json", content + b"\n")

@@ -1,4 +1,4 @@
-"""Events of a session as one stream, merged from the files of its agents."""
+"""Events of a session as one stream, merged from the logs of its agents and its root."""
 
 import heapq
 from collections.abc import Iterator
@@ -16,10 +16,10 @@ SHARED_KINDS = ("noticed", "mcp_changed")
 
 
 def read_session(directory: Path, agent: str | None = None) -> Iterator[SessionEvent]:
-    """Yield the events of the session in *directory*, or of one *agent* of it.
+    """Yield the events of the session in *directory*, or only those of *agent*.
 
-    The events of one agent are in the order in which they happened; the events of several agents are merged by time. An
-    incomplete last line is skipped; an unreadable line becomes a `LineUnreadable` event. Blocks on the disk; raises
+    The events of one agent are in the order in which they happened. The events of several agents are merged by time. An
+    incomplete last line is skipped, and an unreadable line becomes a `LineUnreadable` event. Blocks on the disk; raises
     `OSError`.
     """
     return SessionReader(directory, agent).read_new()
@@ -27,7 +27,7 @@ def read_session(directory: Path, agent: str | None = None) -> Iterator[SessionE
 
 @attrs.define(eq=False)
 class SessionReader:
-    """Incremental reader of a session; returns each event once."""
+    """Incremental reader of the events of a session, or of one agent of it; returns each event once."""
 
     directory: Path
     agent: str | None = None
@@ -41,13 +41,13 @@ class SessionReader:
         return EventSource(session=self.directory.name, agent="root", lines=lines)
 
     def agent_directories(self) -> list[Path]:
-        """Return the directories of the selected agents that exist now."""
+        """Return the directories of the agents to read (all, or `agent`) that exist now."""
         agents = self.directory / "agents"
         found = [path for path in agents.iterdir() if path.is_dir()] if agents.is_dir() else []
         return sorted(path for path in found if self.agent in (None, path.name))
 
     def read_new(self) -> Iterator[SessionEvent]:
-        """Yield new events. Exhaust the iterator before the next call. Raises `OSError`."""
+        """Yield the events that were not read before. Exhaust the iterator before the next call. Raises `OSError`."""
         for path in self.agent_directories():
             if path.name not in self._agents:
                 self._agents[path.name] = _AgentReader(*open_sources(path, session=self.directory.name))
@@ -55,7 +55,7 @@ class SessionReader:
         return map(attrgetter("event"), heapq.merge(self._read_new_of_root(), *agents, key=attrgetter("order")))
 
     def _read_new_of_root(self) -> Iterator[SourcedEvent]:
-        """Yield the root's new events about the selected agents, and those that concern all agents."""
+        """Yield the root's new events about the agents to read, and those that concern all agents."""
         for sourced in self._root.read_all():
             members = sourced.event.members
             if self.agent in (None, members.get("name")) or members.get("kind") in SHARED_KINDS:
@@ -64,7 +64,7 @@ class SessionReader:
 
 @attrs.define(eq=False)
 class _AgentReader:
-    """Incremental reader of one agent; merges its event log and transcript in the order in which it wrote them."""
+    """Incremental reader of one agent; merges event log and transcript in the order in which the agent wrote them."""
 
     _log: EventSource
     _transcript: EventSource

@@ -1,10 +1,10 @@
-"""Gateway of a session: admits every model call of every agent, within budgets and rate limits.
+"""Gateway of a session: it admits each model call of each agent, within budgets, rate limits and a maximum number.
 
-`_serve` makes every admission decision between two checkpoints. It runs after each change and starts every waiting call
-that may start now. For calls that must only wait for a time it sets a deadline in a waiting task, so the gateway needs
-no task of its own. A call that would fit a budget after other calls have settled waits, and only a call of higher
-priority may pass it on the same budget. It waits only while a reservation exists on that budget, so it is finally
-either admitted or refused.
+`_serve` runs after each change and starts every waiting call that may start now. It makes its decisions without a
+checkpoint, so no other task interferes. If calls only wait until a certain time, it sets a deadline in a waiting task,
+so the gateway needs no task of its own. A call whose price does not fit into a budget now, but may fit after running
+calls have ended, waits. On the same budget, only a call of higher priority may start before it. It waits only while
+running calls reserve part of the budget, so it is finally either admitted or refused.
 """
 
 import bisect
@@ -27,7 +27,7 @@ from coterie.orchestrator.gateway.cache_warmup import CacheWarmup, shared_keys
 from coterie.orchestrator.gateway.permit import CallCost, CallPermit, GatewayCaller
 
 MAX_PRIORITY_WAIT = 30.0
-"""Seconds after which a waiting call gets the highest priority, so that later calls no longer pass it."""
+"""Seconds after which a waiting call gets the highest priority, so that later calls no longer start before it."""
 
 
 @attrs.define(eq=False)
@@ -41,38 +41,38 @@ class QueuedCall:
     arrived: float
     number: int
     keys: tuple[bytes, ...]
-    """Keys of the prompt prefixes that this call may share with a running call."""
+    """Hashes of the prompt prefixes that this call may share with a running call, through the prompt cache."""
     verdict: CallPermit | Exception | None = None
     alarm: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    """Scope whose deadline wakes this waiter to check the whole queue again."""
+    """Scope of the waiting task; its deadline wakes the task to check the whole queue again."""
     decided: trio.Event = attrs.field(factory=trio.Event)
-    """Set with the verdict."""
+    """Set when `verdict` is set."""
 
 
 @attrs.define(eq=False)
 class AdmissionQueue:
-    """Queue of calls without a verdict, by priority and then by arrival."""
+    """Queue of the model calls that wait for admission, ordered by priority and then by arrival."""
 
     _waiters: dict[int, QueuedCall] = attrs.field(factory=dict)
-    """Waiting calls by number, in order of arrival."""
+    """Waiting calls by sequence number, in order of arrival."""
     _numbers: "itertools.count[int]" = attrs.field(factory=itertools.count)
 
     def join(
         self, caller: GatewayCaller, intent: CallIntent, need: Decimal, accounts: tuple[Account, ...]
     ) -> QueuedCall:
-        """Append a call behind all others of its priority and return its queue entry."""
+        """Append a call that reserves *need* dollars on each of *accounts*, and return its queue entry."""
         arrived, number, keys = trio.current_time(), next(self._numbers), shared_keys(intent)
         waiter = self._waiters[number] = QueuedCall(caller, intent, need, accounts, arrived, number, keys)
         return waiter
 
     def decide(self, waiter: QueuedCall, verdict: CallPermit | Exception) -> None:
-        """Remove *waiter* from the queue and wake it with *verdict*."""
+        """Remove *waiter* from the queue, and wake its task with *verdict*, a permit or the error that refuses it."""
         self.leave(waiter)
         waiter.verdict = verdict
         waiter.decided.set()
 
     def leave(self, waiter: QueuedCall) -> None:
-        """Remove *waiter* from the queue. No-op if it has been removed."""
+        """Remove *waiter* from the queue. No-op if it is not in the queue any more."""
         self._waiters.pop(waiter.number, None)
 
     def first(self) -> QueuedCall | None:
@@ -80,7 +80,7 @@ class AdmissionQueue:
         return next(iter(self._waiters.values()), None)
 
     def in_order(self, now: float) -> list[QueuedCall]:
-        """Return all waiting calls in the order of service at time *now*."""
+        """Return all waiting calls in the order in which they should start at time *now*."""
         waiters = list(self._waiters.values())
         impatient = bisect.bisect_right(waiters, now - MAX_PRIORITY_WAIT, key=attrgetter("arrived"))
         # The sort keeps the order of arrival among equals.
@@ -88,12 +88,12 @@ class AdmissionQueue:
 
 
 GAP = 0.1
-"""Average seconds between two starts after a pause, until the queue is empty."""
+"""Average seconds between the starts of two calls after a rate limit pause, until the queue is empty."""
 
 
 @attrs.define(eq=False)
 class RateLimitPause:
-    """Pause of all calls after a rate limit error; times are on trio's clock."""
+    """Pause of all calls after a rate limit error of the API, and slower starts after it. Times are on trio's clock."""
 
     jitter: random.Random
     closed_until: float = -math.inf
@@ -101,34 +101,34 @@ class RateLimitPause:
     _is_recovering: bool = False
 
     def extend(self, now: float, seconds: float) -> None:
-        """Pause for *seconds* plus a random 0 to 25 %. Never shortens an earlier pause."""
+        """Pause for *seconds* plus a random 0 to 25 % from *now*. Never shortens an earlier pause."""
         later = now + seconds * (1 + self.jitter.random() / 4)
         self.closed_until = max(self.closed_until, later)
         self._is_recovering = True
 
     @property
     def opens_at(self) -> float:
-        """Earliest time at which a call may start."""
+        """Earliest time at which the next call may start."""
         return max(self.closed_until, self._next_start)
 
     def started(self, now: float) -> None:
-        """Record the start of a call; after a pause the next start is delayed by about `GAP` seconds."""
+        """Record the start of a call at *now*. After a pause, the next start is delayed by about `GAP` seconds."""
         if self._is_recovering:
             self._next_start = now + GAP * (0.5 + self.jitter.random())
 
     def reset(self, now: float) -> None:
-        """Stop spacing the starts if the pause is over; call it when the queue is empty."""
+        """End the delays between starts if the pause is over at *now*. Call it when the queue is empty."""
         if now >= self.closed_until:
             self._is_recovering = False
 
 
 HOLD = 5.0
-"""Maximum seconds that a call waits for another call to write their common prefix to the cache."""
+"""Maximum seconds that a call waits for another call that writes their common prompt prefix to the cache."""
 
 
 @attrs.define(eq=False)
 class GatewayClient:
-    """Gateway access of one incarnation of an agent; implements `Gateway`. Made by `ModelGateway.open_client`."""
+    """Access of one agent process to the gateway; implements `Gateway`. `ModelGateway.open_client` creates it."""
 
     caller: GatewayCaller
     _gateway: "ModelGateway"
@@ -136,12 +136,12 @@ class GatewayClient:
 
     @asynccontextmanager
     async def admit(self, intent: CallIntent) -> AsyncIterator[Permit]:
-        """Wait until *intent* may be sent; the end of the block settles the permit as `CallPermit` describes.
+        """Wait until the model call *intent* may be sent; the end of the block settles its cost, see `CallPermit`.
 
-        The call is charged to this client's agent, whatever agent the intent names. Raises `BudgetSpent` if the call
-        cannot fit a budget any longer, and `trio.ClosedResourceError` if this client is closed. Cancellation while
-        waiting releases everything. Do not wait for a second permit while holding one: the second call may wait for
-        the budget that the first one reserves.
+        The call is charged to this client's agent, whatever agent *intent* names. Raises `BudgetSpent` if the call can
+        no longer fit into a budget, and `trio.ClosedResourceError` if this client is closed. Cancellation while waiting
+        releases everything. Do not enter a second block inside the first: the second call may wait for dollars that the
+        first reserves.
         """
         if self.is_closed:
             raise trio.ClosedResourceError(f"the gateway client of {self.caller.agent} is closed")
@@ -149,11 +149,11 @@ class GatewayClient:
             yield permit
 
     def cool_down(self, seconds: float) -> None:
-        """Pause all calls of the session for *seconds* or a little more."""
+        """Start no call of the session for *seconds* or a little more, because of a rate limit error."""
         self._gateway.cool_down(seconds)
 
     def close(self) -> None:
-        """Refuse the waiting calls and settle the running ones as if they ended now. Idempotent."""
+        """Refuse the waiting calls of this client, and settle its running calls as if they ended now. Idempotent."""
         if not self.is_closed:
             self.is_closed = True
             self._gateway.release(self.caller)
@@ -161,26 +161,30 @@ class GatewayClient:
 
 @attrs.define(eq=False)
 class ModelGateway:
-    """Budgets, concurrency limit, rate limit pause and cache warm-up of one session, for tasks of one trio run."""
+    """Gateway that admits the model calls of one session. All its users are tasks of one trio run.
+
+    It enforces budgets, a maximum number of concurrent calls and pauses after rate limits, and warms up the prompt
+    cache.
+    """
 
     clock: Clock
-    """Clock for the lifetime of cached prefixes. All other times are on trio's clock."""
+    """Clock for the lifetime of cached prompt prefixes. All other times are on trio's clock."""
     budget: Decimal | None = None
-    """Maximum dollars of the session; None for no limit."""
+    """Maximum dollars that the session may spend; None for no limit."""
     max_calls: int = CONCURRENT_CALLS
-    """Maximum number of concurrent calls."""
+    """Maximum number of model calls at the same time."""
     warmup_hold: float = HOLD
     jitter: random.Random = attrs.field(factory=random.Random)
     earlier: PriorSpending = attrs.field(factory=PriorSpending)
-    """Spending of earlier roots, counted from the start."""
+    """Spending of earlier root processes of the session; it counts against the budgets."""
     started: Callable[[CallPermit], None] | None = None
-    """Callback for each admitted call, called before the caller gets its permit."""
+    """Called with the permit of each admitted call, before the caller gets the permit."""
     settled: Callable[[CallCost], None] | None = None
-    """Callback for each ended call, called after its slot is free."""
+    """Called with the cost of each ended call, after waiting calls could start in its place."""
     accounts: BudgetAccounts = attrs.field(init=False)
     _queue: AdmissionQueue = attrs.field(factory=AdmissionQueue, init=False)
     _permits: dict[CallPermit, None] = attrs.field(factory=dict, init=False)
-    """Permits of running calls, oldest first."""
+    """Permits of the running calls, oldest first; the values are unused."""
     _calls: Iterator[int] = attrs.field(factory=lambda: itertools.count(1), init=False)
     pause: RateLimitPause = attrs.field(init=False)
     _warmup: CacheWarmup = attrs.field(init=False)
@@ -213,17 +217,20 @@ class ModelGateway:
             client.close()
 
     def cool_down(self, seconds: float) -> None:
-        """Start no call for *seconds* or a little more; never shortens an earlier pause."""
+        """Start no call for *seconds* or a little more. Never shortens an earlier pause."""
         self.pause.extend(trio.current_time(), seconds)
 
     def activity(self, name: str | None = None) -> tuple[int, int]:
-        """Return the numbers of running and of waiting calls of agent *name*, or of all agents."""
+        """Return how many calls of agent *name* are running, and how many are waiting; of all agents if None."""
         running = sum(name in (None, permit.caller.agent) for permit in self._permits)
         waiting = self._queue.in_order(trio.current_time())
         return running, sum(name in (None, waiter.caller.agent) for waiter in waiting)
 
     async def wait_for_permit(self, caller: GatewayCaller, intent: CallIntent) -> CallPermit:
-        """Wait for the permit of *intent*, which the caller must close. A cancelled wait holds no slot or budget."""
+        """Wait until the call *intent* is admitted, and return its permit, which the caller must close.
+
+        Raises `BudgetSpent` and `trio.ClosedResourceError`, as `GatewayClient.admit`. Cancellation releases everything.
+        """
         need = intent.model.cost(intent.most)
         waiter = self._queue.join(caller, intent, need, self.accounts.accounts_of(caller.agent))
         self._refuse(waiter)
@@ -247,7 +254,7 @@ class ModelGateway:
         raise waiter.verdict
 
     def release(self, caller: GatewayCaller) -> None:
-        """Refuse the waiting calls of *caller* and close its permits."""
+        """Refuse the waiting calls of *caller*, and close the permits of its running calls."""
         for waiter in self._queue.in_order(trio.current_time()):
             if waiter.caller is caller:
                 closed = trio.ClosedResourceError(f"the gateway client of {caller.agent} is closed")
@@ -257,7 +264,7 @@ class ModelGateway:
         self._serve()
 
     def _serve(self) -> None:
-        """Start every call that may start now; schedule the next check if another can start at a known time."""
+        """Start every waiting call that may start now. If others can start at a known time, schedule a check then."""
         if len(self._permits) >= self.max_calls:
             return
         now = trio.current_time()
@@ -314,7 +321,7 @@ class ModelGateway:
             self.settled(outcome)
 
     def _refuse(self, waiter: QueuedCall) -> bool:
-        """Refuse *waiter* if no settlement can make room for it; return True if refused."""
+        """Refuse *waiter* if it cannot fit into a budget even after all running calls end. Returns True if refused."""
         for account in waiter.accounts:
             if (refused := account.refusal(waiter.need)) is not None:
                 self._queue.decide(waiter, refused)

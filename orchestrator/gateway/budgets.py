@@ -1,4 +1,4 @@
-"""Budgets: accounts on which the cost of a call is reserved before it is sent. All amounts are dollars."""
+"""Budgets in dollars: on its accounts, the maximum price of a model call is reserved before the call is sent."""
 
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
@@ -25,13 +25,13 @@ class Account:
     """Maximum dollars; None for no limit. Setting a negative limit raises `ValueError`."""
     spent: Decimal = NO_COST
     parent: str | None = None
-    """Parent of the agent whose account this is."""
+    """Name of the parent of the agent whose account this is; None for the lead (first agent) and the session."""
     estimated: Decimal = attrs.field(default=NO_COST, init=False)
-    """Part of `spent` that is an upper bound, because the exact usage is unknown."""
+    """Part of `spent` from calls whose exact usage is unknown, so that their maximum price was charged."""
     reserved: Decimal = attrs.field(default=NO_COST, init=False)
 
     def has_room(self, need: Decimal) -> bool:
-        """True if *need* fits in addition to all reservations."""
+        """Return True if *need* dollars fit into the budget in addition to everything spent and reserved."""
         return self.limit is None or self.spent + self.reserved + need <= self.limit
 
     def refusal(self, need: Decimal) -> BudgetSpent | None:
@@ -41,11 +41,11 @@ class Account:
         return BudgetSpent(budget=self.limit, spent=self.spent, reserve=need, scope=self.scope, name=self.name)
 
     def reserve(self, need: Decimal) -> None:
-        """Reserve *need*; the caller must have checked `has_room`."""
+        """Reserve *need* dollars for a call that starts. Check `has_room` first."""
         self.reserved += need
 
     def settle(self, need: Decimal, cost: Decimal, *, is_estimated: bool) -> None:
-        """Replace the reservation *need* by the actual *cost*."""
+        """Replace the reservation of *need* dollars by the actual *cost*, when the call has ended."""
         self.reserved -= need
         self.spent += cost
         if is_estimated:
@@ -54,26 +54,26 @@ class Account:
 
 @attrs.frozen(kw_only=True)
 class PriorSpending:
-    """Spending of earlier roots of the same session."""
+    """Dollars that were spent under earlier root processes of the same session."""
 
     session: Decimal = NO_COST
     subtree: Mapping[str, Decimal] = attrs.field(factory=dict)
-    """Spending of each agent with its descendants, by its name."""
+    """Dollars spent by each agent with its descendants, by the name of the agent."""
 
 
 @attrs.define(eq=False)
 class BudgetAccounts:
-    """All accounts of a session. The accounts of an agent are kept for its later incarnations."""
+    """All budget accounts of a session. The account of an agent is kept when its process ends and starts again."""
 
     session: Account = attrs.field(factory=lambda: Account("session"))
     agents: dict[str, Account] = attrs.field(factory=dict)
-    """Account of each agent with all its descendants, by its name."""
+    """Account of each agent together with all its descendants, by the name of the agent."""
     prior: PriorSpending = attrs.field(factory=PriorSpending)
 
     def open(self, name: str, parent: str | None, limit: Decimal | None) -> None:
-        """Create the account of agent *name* if missing, and set its limit unless *limit* is None.
+        """Create the account of agent *name* if it has none, and set the *limit* unless it is None.
 
-        Raises `ValueError` if the parent has no account, if *name* has another parent, or for a negative limit.
+        Raises `ValueError` if *parent* has no account, if *name* has another parent, or for a negative limit.
         """
         if parent is not None and parent not in self.agents:
             raise ValueError(f"unknown parent {parent!r} of agent {name!r}")

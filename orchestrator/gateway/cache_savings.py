@@ -1,7 +1,7 @@
-"""Costs that a session would have had without the prompt cache, or with perfect sharing.
+"""What a session would have cost without the prompt cache, or if agents shared cached prefixes not at all or perfectly.
 
-Each figure is the real bill with some tokens moved to another price, so output and uncached input cost the same in
-all of them. Entries of a model without known prices keep their billed cost.
+Each figure is the real bill with some tokens moved to another price. So output and uncached input cost the same in all
+of them, and a model without known prices keeps its billed cost.
 """
 
 from collections import defaultdict
@@ -20,15 +20,15 @@ class CostAlternatives:
     """Dollars that the same requests would have cost in three other cases."""
 
     without_cache: Decimal
-    """Cost with all input at the uncached price."""
+    """Cost if no prompt cache existed, so that all input had the uncached price."""
     without_sharing: Decimal
-    """Cost if each agent read only its own cache entries, and wrote the rest for five minutes."""
+    """Cost if each agent could read only its own cache entries, and wrote the others' tokens for five minutes."""
     perfect_sharing: Decimal
     """Cost if each prefix were written once, and read whenever it is known to have been cached."""
 
 
 def cost_alternatives(lines: Iterable[LedgerEntry]) -> CostAlternatives:
-    """Compute the alternative costs of *lines*, which are in the order of the ledger."""
+    """Compute what the requests in *lines* would have cost in other cases. *lines* are in ledger order."""
     own: defaultdict[tuple[str, str], int] = defaultdict(int)
     written: defaultdict[tuple[str, str], int] = defaultdict(int)
     without_cache = without_sharing = perfect = Decimal(0)
@@ -43,7 +43,7 @@ def cost_alternatives(lines: Iterable[LedgerEntry]) -> CostAlternatives:
 
 
 def _unshared(line: LedgerEntry, own: int) -> Usage:
-    """Return the usage if only the first *own* tokens, cached by the agent's earlier requests, had been read."""
+    """Return the usage of *line* if it had read only *own* tokens: those that the same agent had cached before."""
     used = line.usage
     from_others = max(0, used.read - own)
     return attrs.evolve(used, read=used.read - from_others, write_5m=used.write_5m + from_others)
@@ -60,7 +60,7 @@ def _shared(line: LedgerEntry, written: int) -> Usage:
 
 
 def _cost(line: LedgerEntry, usage: Usage) -> Decimal:
-    """Return the cost of *line* with *usage* instead: the billed cost plus the difference at list prices."""
+    """Return the cost of *line* if its usage were *usage*: the billed cost plus the difference at list prices."""
     model = known_models().find(line.model)
     if model is None:
         return line.cost_usd

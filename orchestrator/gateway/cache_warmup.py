@@ -1,7 +1,7 @@
-"""Cache warm-up: of several calls with the same uncached prefix, one starts first and the others wait for its write.
+"""Cache warm-up: of several calls with the same uncached prefix, one starts first and writes the prefix to the cache.
 
-The gateway knows which prefixes are cached from the calls that it admitted. A wrong guess costs only money or time:
-several calls write the same prefix, or a call waits a little for a prefix that was cached.
+The others wait for that write. The gateway knows only from the calls that it admitted which prefixes are cached. If it
+is wrong, several calls write the same prefix, or a call waits a little although its prefix is cached.
 """
 
 import math
@@ -13,19 +13,19 @@ from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.clock import Clock
 
 TRIMMED = 1024
-"""Number of known prefixes at which expired ones are first removed."""
+"""Number of known prefixes at which expired ones are removed for the first time."""
 
 
 @attrs.frozen(eq=False)
 class CacheWrite:
-    """Effect of one running call on the prompt cache."""
+    """Prompt prefixes that one running call may write to the prompt cache, with lifetime and times."""
 
     keys: tuple[bytes, ...]
     life: float
     started: float
-    """Start of the request on the session's clock; the lifetime of a cache entry counts from it."""
+    """Start of the request on the session's clock. The lifetime of a cache entry begins then."""
     blocked_until: float
-    """Time on trio's clock until which other calls wait for this one."""
+    """Time on trio's clock until which calls with the same prefix wait for this call."""
 
 
 @attrs.frozen(kw_only=True)
@@ -36,18 +36,18 @@ class _Entry:
 
 @attrs.define(eq=False)
 class CacheWarmup:
-    """Cached prefixes, and prefixes that a running call is writing."""
+    """Prompt prefixes that are cached, and those that a running call is writing to the cache."""
 
     clock: Clock
     hold: float
-    """Maximum seconds that a call is held back."""
+    """Maximum seconds that a call waits for another call's write."""
     _warm: dict[bytes, _Entry] = attrs.field(factory=dict)
     _writing: dict[bytes, CacheWrite] = attrs.field(factory=dict)
-    """Running writes, by the key of the uncached prefix."""
+    """Running calls that write to the cache, by the hash of the prefix."""
     _trim_at: int = TRIMMED
 
     def blocked_until(self, keys: tuple[bytes, ...], now: float) -> float | None:
-        """Return the time until which a call with *keys* must wait; None if no call is writing one of them."""
+        """Return the time until which a call with the prefixes *keys* must wait; None if it may start at *now*."""
         held = now
         for key in keys:
             writer = self._writing.get(key)
@@ -56,7 +56,7 @@ class CacheWarmup:
         return held if held > now else None
 
     def start(self, intent: CallIntent, now: float) -> CacheWrite:
-        """Record the start of a call as the writer of each uncached prefix that has no writer."""
+        """Record the start of call *intent*: it becomes the writer of each of its uncached prefixes without one."""
         session_time = self.clock.now()
         warming = CacheWrite(shared_keys(intent), CACHE_LIFETIMES[intent.ttl], session_time, now + self.hold)
         for key in warming.keys:
@@ -65,7 +65,7 @@ class CacheWarmup:
         return warming
 
     def begin(self, warming: CacheWrite) -> None:
-        """Record that the reply to a call has begun; from now on, the cache entries of the call exist."""
+        """Record that the reply to a call has begun: its prefixes are in the cache now."""
         for key in warming.keys:
             self._writing.pop(key, None)
             entry = self._warm.get(key)
@@ -80,7 +80,7 @@ class CacheWarmup:
             self._trim_at = max(TRIMMED, 2 * len(self._warm))
 
     def end(self, warming: CacheWrite) -> None:
-        """Record the end of the call; if its reply never started, the next call becomes the writer."""
+        """Record the end of a call. If its reply never began, the next call with its prefix becomes the writer."""
         for key in warming.keys:
             if self._writing.get(key) is warming:
                 del self._writing[key]

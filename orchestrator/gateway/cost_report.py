@@ -1,4 +1,4 @@
-"""Cost report of a session, from its ledger and events."""
+"""Cost report of a session, built from its ledger (a line per model call) and its events."""
 
 from operator import attrgetter
 from pathlib import Path
@@ -26,39 +26,39 @@ CacheEvent = TypeVar("CacheEvent", CacheBroke, BreakerTripped)
 
 @attrs.frozen
 class ReportedEvent(Generic[CacheEvent]):
-    """Event of an agent that a cost report lists."""
+    """Event of an agent that a cost report lists: a cache miss or the end of model summaries."""
 
     at: float
     agent: str
     event: CacheEvent
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the event as a JSON object."""
+        """Return the event as a JSON object with time, agent and the fields of the event."""
         facts = {name: getattr(self.event, name) for name in self.event.__struct_fields__}
         return {"at": self.at, "agent": self.agent, **facts}
 
 
 @attrs.frozen(kw_only=True)
 class CostReport:
-    """Costs of a session so far, with cache misses and their causes."""
+    """Costs of a session so far, with the unexpected cache misses."""
 
     by: Grouping
     rows: tuple[CostRow, ...]
     total: CostTotals
     alternatives: CostAlternatives
     turns: int
-    """Number of complete replies to calls of purpose `turn`."""
+    """Number of complete replies in the agents' main loops (calls of purpose `turn`)."""
     per_100_turns: dict[str, float]
-    """Number of calls of each other purpose per 100 turns."""
+    """Number of calls of each other purpose per 100 turns, by purpose."""
     breaks: tuple[ReportedEvent[CacheBroke], ...]
-    """Unexpected drops of an agent's cache reads."""
+    """Cache misses: calls of an agent that read unexpectedly few tokens from the prompt cache."""
     trips: tuple[ReportedEvent[BreakerTripped], ...]
-    """Ends of summaries by the model for an agent, after repeated failures."""
+    """Events that an agent no longer summarises its conversation with the model, after repeated failures."""
     damaged: tuple[DamagedEntry, ...]
-    """Unreadable ledger entries, which the report does not count."""
+    """Ledger lines that cannot be read. Their costs are not in the report."""
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the report as a JSON object; dollars are exact decimal strings."""
+        """Return the report as a JSON object. Dollars are strings with the exact decimal number."""
         return {
             "by": self.by,
             "rows": [row_mapping(row, self.by) for row in self.rows],
@@ -73,7 +73,10 @@ class CostReport:
 
 
 def build_cost_report(directory: Path, by: Grouping = "agent") -> CostReport:
-    """Build the report of the session in *directory*. Blocks; raises `OSError`, also if there is no ledger."""
+    """Build the cost report of the session in *directory*, with a row for each value of *by*.
+
+    Blocks on the disk. Raises `OSError`, also if the session has no ledger.
+    """
     reading = read_ledger(directory / LEDGER)
     breaks: list[ReportedEvent[CacheBroke]] = []
     trips: list[ReportedEvent[BreakerTripped]] = []
@@ -100,13 +103,13 @@ def build_cost_report(directory: Path, by: Grouping = "agent") -> CostReport:
 
 
 def row_mapping(row: CostRow, by: Grouping) -> dict[str, Any]:
-    """Return a row as a JSON object."""
+    """Return *row* as a JSON object; rows by agent have the agent's place in the tree too."""
     place = {"parent": row.parent, "depth": row.depth, "subtree_cost_usd": format(row.subtree, "f")}
     return {"name": row.name, **(place if by == "agent" else {}), **spending_mapping(row.spending)}
 
 
 def spending_mapping(spending: CostTotals) -> dict[str, Any]:
-    """Return totals as a JSON object."""
+    """Return the totals *spending* as a JSON object."""
     return {
         "requests": spending.requests,
         "usage": attrs.asdict(spending.usage),

@@ -1,4 +1,4 @@
-"""Cost totals by agent, purpose or model."""
+"""Cost totals of a session, grouped by agent, purpose or model."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,22 +17,22 @@ TURN = "turn"
 
 @attrs.frozen(kw_only=True)
 class CostTotals:
-    """Sums over a set of requests; two of them can be added."""
+    """Sums over a set of model calls; two objects can be added."""
 
     requests: int = 0
     usage: Usage = attrs.field(factory=Usage)
     cost: Decimal = Decimal(0)
-    """Exact dollars; an upper bound for interrupted requests."""
+    """Exact dollars; for interrupted calls an upper bound is included."""
     estimated: int = 0
-    """Number of interrupted requests."""
+    """Number of interrupted calls, whose exact usage is unknown."""
     estimated_cost: Decimal = Decimal(0)
-    """Dollars of the interrupted requests."""
+    """Dollars of the interrupted calls; an upper bound."""
     missed: int = 0
-    """Tokens that were expected to be read from the cache, but were not."""
+    """Number of tokens that were expected in the prompt cache but were not read from it."""
 
     @property
     def cached_share(self) -> float:
-        """Fraction of all input tokens that were read from the cache, from 0 to 1."""
+        """Fraction of all input tokens that were read from the prompt cache, from 0 to 1."""
         return self.usage.read / self.usage.prompt if self.usage.prompt else 0.0
 
     def __add__(self, other: "CostTotals") -> "CostTotals":
@@ -47,7 +47,7 @@ class CostTotals:
 
     @classmethod
     def of(cls, line: LedgerEntry) -> "CostTotals":
-        """Return the totals of one request."""
+        """Return the totals of the one model call in *line*."""
         return cls(
             requests=1,
             usage=line.usage,
@@ -60,25 +60,25 @@ class CostTotals:
 
 @attrs.frozen(kw_only=True)
 class CostRow:
-    """Totals of one group of requests: one agent, purpose or model."""
+    """Totals of the model calls of one agent, one purpose or one model."""
 
     name: str
     spending: CostTotals
     parent: str | None = None
-    """Parent of the agent; None in other groupings."""
+    """Name of the agent's parent; None for the lead (first agent), and if the row is not an agent."""
     depth: int = 0
-    """Depth of the agent in the tree; 0 for the lead."""
+    """Depth of the agent below the lead; 0 for the lead, and if the row is not an agent."""
     subtree: Decimal
-    """Dollars of the agent and all its descendants."""
+    """Dollars of the agent and all its descendants; of the row itself if it is not an agent."""
 
 
 def sum_costs(lines: Iterable[LedgerEntry]) -> CostTotals:
-    """Return the totals of all *lines*."""
+    """Return the totals of all model calls in *lines*."""
     return sum((CostTotals.of(line) for line in lines), CostTotals())
 
 
 def group_costs(lines: Iterable[LedgerEntry], by: Grouping) -> list[CostRow]:
-    """Group *lines*: agents as a tree in pre-order, purposes and models by descending cost."""
+    """Group *lines* into rows: agents as a tree, parents first; purposes and models by descending cost."""
     lines = tuple(lines)
     groups: defaultdict[str, CostTotals] = defaultdict(CostTotals)
     for line in lines:
@@ -90,14 +90,14 @@ def group_costs(lines: Iterable[LedgerEntry], by: Grouping) -> list[CostRow]:
 
 
 def per_100_turns(lines: Iterable[LedgerEntry]) -> dict[str, float]:
-    """Return the number of calls per 100 turns for each other purpose; empty without a turn."""
+    """Return for each purpose except `turn` the number of calls per 100 turns; empty if there is no turn."""
     counts = Counter(line.purpose for line in lines if not line.is_estimated)
     turns = counts.pop(TURN, 0)
     return {purpose: 100 * count / turns for purpose, count in sorted(counts.items())} if turns else {}
 
 
 def _tree(groups: Mapping[str, CostTotals], parents: Mapping[str, str | None]) -> Iterator[CostRow]:
-    """Yield agents in pre-order; a parent without requests gets a row with zero totals."""
+    """Yield the rows of agents, each before its children. A parent without model calls gets a row with zero totals."""
     children: defaultdict[str | None, list[str]] = defaultdict(list)
     for name in dict.fromkeys([*groups, *(parent for parent in parents.values() if parent is not None)]):
         children[_parent(name, parents)].append(name)
@@ -114,7 +114,7 @@ def _tree(groups: Mapping[str, CostTotals], parents: Mapping[str, str | None]) -
 
 
 def ancestors(name: str, parents: Mapping[str, str | None]) -> list[str]:
-    """Return the parent of *name*, its parent, and so on; empty if the ledger contains a cycle."""
+    """Return the parent of agent *name*, its parent, and so on; empty if damaged data makes *name* its own ancestor."""
     found: list[str] = []
     ancestor = parents.get(name)
     while ancestor is not None:

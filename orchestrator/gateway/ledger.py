@@ -1,4 +1,4 @@
-"""Ledger of a session: one entry for each billed model call."""
+"""Ledger of a session: a file with one line for each model call that was billed."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -15,44 +15,44 @@ VERSION = 1
 
 @attrs.frozen(kw_only=True)
 class LedgerEntry:
-    """One request that was billed or may have been billed."""
+    """One model call that was billed or may have been billed."""
 
     at: float
-    """End of the request, in seconds since 1970."""
+    """Time when the call ended, in seconds since 1970."""
     agent: str
     incarnation: int
     parent: str | None = None
-    """Parent of the agent; None for the lead."""
+    """Name of the agent's parent; None for the lead (the first agent)."""
     purpose: str
     model: str
     usage: Usage
     cost_usd: Decimal
-    """Dollars, exact."""
+    """Exact cost in dollars."""
     prefix: str = ""
-    """Running hash of the request's prefix, in hexadecimal."""
+    """Hash of the prompt prefix, in hexadecimal."""
     expected_read: int | None = None
-    """Tokens that were expected to be in the cache; None if unknown. `usage.read` is the actual number."""
+    """Number of tokens that were expected in the prompt cache; None if unknown. `usage.read` is the actual number."""
     is_estimated: bool = False
-    """True if the reply was interrupted; tokens and dollars are then an upper bound."""
+    """True if the reply was interrupted, so that tokens and dollars are an upper bound."""
 
     @property
     def cached(self) -> int:
-        """Prompt tokens that were in the cache when the reply started: read or written."""
+        """Number of prompt tokens that were in the cache after the call: read from it or written to it."""
         return self.usage.prompt - self.usage.input
 
     @property
     def missed(self) -> int:
-        """Tokens that were expected to be read from the cache, but were not."""
+        """Number of tokens that were expected in the prompt cache but were not read from it."""
         return max(0, (self.expected_read or 0) - self.usage.read)
 
     def to_bytes(self) -> bytes:
-        """Encode the entry as a record with checksum and newlines, ready to append."""
+        """Encode the entry as a record with checksum and newlines, to be appended to the file."""
         facts = {"v": VERSION, **attrs.asdict(self), "cost_usd": format(self.cost_usd, "f")}
         return frame_record(msgspec.json.encode(facts))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "LedgerEntry":
-        """Decode the result of `to_bytes`, without its newlines. Raises only `ValueError`, for any *data*."""
+        """Decode the result of `to_bytes` without its newlines. Raises only `ValueError`, for any *data*."""
         check_record(data)
         try:
             facts = _facts.decode(data)
@@ -69,22 +69,22 @@ class LedgerEntry:
 _facts = msgspec.json.Decoder(dict[str, Any])
 
 LEDGER = "ledger.jsonl"
-"""File name of the ledger in the session's directory."""
+"""Name of the ledger file in the session's directory."""
 
 
 @attrs.define(eq=False)
 class Ledger:
-    """Ledger file open for appending. Several processes may append, because each entry is one write."""
+    """Ledger file that is open for appending. Several processes may append, because each entry is one write."""
 
     _appender: Appender
 
     @classmethod
     def open(cls, path: Path) -> "Ledger":
-        """Open or create *path*; its directory must exist. Raises `OSError`."""
+        """Open the ledger file *path*; create it if it is missing. Raises `OSError`, also without its directory."""
         return cls(Appender.open(path))
 
     def append(self, line: LedgerEntry) -> None:
-        """Append one entry. Raises `OSError`; a partly written entry does not damage other entries."""
+        """Append one entry. Raises `OSError`. A partly written entry does not damage other entries."""
         self._appender.append(line.to_bytes())
 
     def close(self) -> None:
@@ -100,25 +100,25 @@ class Ledger:
 
 @attrs.frozen(kw_only=True)
 class DamagedEntry:
-    """Ledger line that cannot be read."""
+    """Ledger line that cannot be read, and why."""
 
     line: int
-    """Line number from 1, blank lines included."""
+    """Line number in the file, counted from 1; blank lines count."""
     reason: str
 
 
 @attrs.frozen(kw_only=True)
 class LedgerContents:
-    """All readable entries of a ledger in order, and its damaged lines."""
+    """All readable entries of a ledger in the order of the file, and its damaged lines."""
 
     lines: tuple[LedgerEntry, ...] = ()
     damaged: tuple[DamagedEntry, ...] = ()
 
 
 def read_ledger(path: Path) -> LedgerContents:
-    """Read the ledger *path*. A damaged or torn line is reported and does not hide other lines.
+    """Read the ledger file *path*. A damaged line is listed in the result and does not hide other lines.
 
-    Blocks on the disk; raises `OSError`, also if the file does not exist.
+    Blocks on the disk. Raises `OSError`, also if the file does not exist.
     """
     lines: list[LedgerEntry] = []
     damaged: list[DamagedEntry] = []

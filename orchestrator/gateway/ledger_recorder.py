@@ -1,6 +1,7 @@
-"""Recording of model calls in the ledger, with the log of pending calls and the costs of earlier roots.
+"""Recording of model calls: the ledger of ended calls, a log of running calls, and the spending of earlier roots.
 
-After a crash the next root records the maximum cost of each pending call, so that budgets hold over crashes.
+After a crash the next root process enters each call that was running into the ledger with its maximum cost. So budgets
+also hold after crashes.
 """
 
 from collections import defaultdict
@@ -25,12 +26,12 @@ from coterie.orchestrator.gateway.ledger import LEDGER, Ledger, LedgerEntry, rea
 from coterie.orchestrator.gateway.permit import CallCost, CallPermit, GatewayCaller
 
 PENDING_CALLS = "calls.jsonl"
-"""File name of the pending calls in the session's directory; the file exists while a root runs."""
+"""Name of the log of running calls in the session's directory. The file exists while a root process runs."""
 
 
 @attrs.define(eq=False)
 class PendingCalls:
-    """Append-only log of one root: one record at the start of a call, one at its end."""
+    """Append-only log of the running model calls of one root process: a record at the start and the end of each."""
 
     _appender: Appender
 
@@ -41,16 +42,16 @@ class PendingCalls:
         return cls(Appender.open(path))
 
     def begin(self, call: int, most: LedgerEntry) -> None:
-        """Record the start of call number *call*, which costs *most* at most. Raises `OSError`."""
+        """Record the start of call number *call*. *most* is its entry at the maximum cost. Raises `OSError`."""
         facts = {"call": call, "most": attrs.asdict(most)}
         self._appender.append(frame_record(msgspec.json.encode(facts)))
 
     def end(self, call: int) -> None:
-        """Record the end of call number *call*, after its ledger entry. Raises `OSError`."""
+        """Record the end of call number *call*; first write its ledger entry. Raises `OSError`."""
         self._appender.append(frame_record(msgspec.json.encode({"call": call})))
 
     def close(self) -> None:
-        """Close and delete the log, because no call is pending."""
+        """Close and delete the log. Call it when no call is running."""
         self._appender.close()
         self._appender.path.unlink(missing_ok=True)
 
@@ -62,9 +63,10 @@ class PendingCalls:
 
 
 def read_pending_calls(path: Path) -> tuple[LedgerEntry, ...]:
-    """Return the pending calls of a killed root, each at its maximum cost; empty if there is no log.
+    """Return the calls that ran when a root was killed, each at its maximum cost; empty if there is no log.
 
-    A torn record is ignored: a call is sent only after its record is written. Blocks; raises `OSError`.
+    An incomplete record is ignored: its call was never sent, because the record is written before. Blocks on the disk.
+    Raises `OSError`.
     """
     if not path.exists():
         return ()
@@ -85,23 +87,23 @@ def read_pending_calls(path: Path) -> tuple[LedgerEntry, ...]:
 
 @attrs.frozen
 class LedgerRecorder:
-    """Writer of one ledger entry for each billed call of the session."""
+    """Writes the log of running calls, and one ledger entry for each billed call of the session."""
 
     _ledger: Ledger
     _clock: Clock
     _emit: Callable[[Event], None]
     _pending: PendingCalls | None = None
-    """Log of calls that would be lost if this process were killed; None for no log."""
+    """Log of running calls, which would be lost if this process were killed; None to write no such log."""
 
     def begin(self, permit: CallPermit) -> None:
-        """Log an admitted call with its maximum cost. A failed write is an event."""
+        """Log an admitted call with its maximum cost. If the write fails, an event is emitted."""
         if self._pending is not None:
             with self._emitting_failures():
                 most = self._entry(permit.caller, permit.intent, permit.intent.most, is_estimated=True)
                 self._pending.begin(permit.call, most)
 
     def record(self, settled: CallCost) -> None:
-        """Append an entry unless the call was free. A failed write is an event and does not stop the session."""
+        """Append a ledger entry for an ended call unless it was free. If the write fails, an event is emitted."""
         with self._emitting_failures():
             if settled.end != "free":
                 entry = self._entry(settled.caller, settled.intent, settled.usage, is_estimated=settled.is_estimated)
@@ -133,9 +135,9 @@ class LedgerRecorder:
 
 
 def settle_interrupted_calls(directory: Path) -> PriorSpending:
-    """Record the pending calls of a killed root in the ledger, and return the spending of the session so far.
+    """Enter the calls that ran when the last root was killed into the ledger, and return the session's spending so far.
 
-    Call it before the new root makes a model call. Blocks; raises `OSError`.
+    Call it before the new root makes a model call. Blocks on the disk. Raises `OSError`.
     """
     path = directory / LEDGER
     left = read_pending_calls(directory / PENDING_CALLS)
@@ -149,7 +151,7 @@ def settle_interrupted_calls(directory: Path) -> PriorSpending:
 
 
 def sum_spending(lines: Iterable[LedgerEntry]) -> PriorSpending:
-    """Sum *lines* for the session, and for each agent with its descendants."""
+    """Return the dollars of *lines* for the whole session, and for each agent with its descendants."""
     lines = tuple(lines)
     parents = {line.agent: line.parent for line in lines}
     subtree: defaultdict[str, Decimal] = defaultdict(Decimal)

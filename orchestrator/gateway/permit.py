@@ -15,7 +15,7 @@ from coterie.orchestrator.gateway.cache_warmup import CacheWrite
 
 @attrs.frozen(kw_only=True)
 class GatewayCaller:
-    """Agent incarnation that makes calls, and its parent."""
+    """Agent that makes model calls: its name, the number of its start, and its parent."""
 
     agent: str
     incarnation: int = 1
@@ -24,33 +24,33 @@ class GatewayCaller:
 
 @attrs.frozen(kw_only=True)
 class CallCost:
-    """End and cost of one admitted call."""
+    """How one admitted model call ended, its token usage and its cost."""
 
     caller: GatewayCaller
     intent: CallIntent
     end: PermitEnd
     usage: Usage
     cost: Decimal
-    """Dollars."""
+    """Cost of the call in dollars."""
     call: int = 0
-    """Sequence number of the call."""
+    """Sequence number of the call in its gateway."""
 
     @property
     def is_estimated(self) -> bool:
-        """True if usage and cost are upper bounds."""
+        """True if usage and cost are upper bounds, because the reply was incomplete or is unknown."""
         return self.end in ("broke_off", "unknown")
 
 
 @attrs.define(eq=False)
 class CallPermit:
-    """Permit for one call; closing it settles the reservation.
+    """Permission to send one model call. Closing it settles the reservation on the budgets.
 
-    The charge depends on the last method called before.
+    The charge depends on the last of these methods that was called.
 
-    - `settle` (*answered*): charges the reported usage.
-    - `settle` of an incomplete reply (*broke_off*): charges the reported input and the maximum output.
+    - `settle` (end *answered*): charges the reported usage.
+    - `settle` with `is_whole=False` (*broke_off*): charges the reported input and the maximum output.
     - `void` (*free*): charges nothing.
-    - neither (*unknown*): charges the whole reservation, because the request may have been billed.
+    - none of them (*unknown*): charges the whole reservation, because the API may have billed the request.
     """
 
     caller: GatewayCaller
@@ -67,7 +67,7 @@ class CallPermit:
     _usage: Usage | None = None
 
     def begin(self) -> None:
-        """Report the start of the reply, so that calls waiting for its cache entries may start."""
+        """Record that the reply has begun, so that calls that wait for its prompt cache entries may start."""
         if not self.is_over:
             self._begun(self)
 
@@ -78,18 +78,18 @@ class CallPermit:
         self._end = "answered" if is_whole else "broke_off"
 
     def void(self) -> None:
-        """Mark the call as not billed."""
+        """Record that the API did not bill the call, so that nothing is charged."""
         self._usage = None
         self._end = "free"
 
     def close(self) -> None:
-        """Release the slot and settle the reservation. Idempotent."""
+        """Settle the reservation and let another call start. Idempotent."""
         if not self.is_over:
             self.is_over = True
             self._over(self)
 
     def outcome(self) -> CallCost:
-        """Return the end and cost of the call, as known now."""
+        """Return how the call ends and what it costs if the permit is closed now."""
         usage = self._used()
         cost = self.intent.model.cost(usage)
         return CallCost(caller=self.caller, intent=self.intent, end=self._end, usage=usage, cost=cost, call=self.call)

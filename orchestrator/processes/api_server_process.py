@@ -1,6 +1,6 @@
-"""Embedded Messages API server as a child process, and its control endpoint.
+"""Start of the embedded Messages API server, which replies with a scripted model, as a child process.
 
-This module does not import the server; it uses its command line and the JSON line that it prints when it is ready.
+This module does not import the server: it runs `coterie serve` and reads the JSON line that the ready server prints.
 """
 
 import subprocess
@@ -22,11 +22,11 @@ STOP_TIMEOUT = 5.0
 
 @attrs.define(eq=False)
 class ApiServerFailed(Exception):
-    """The server process ended or timed out before it was ready."""
+    """Error: the process of the embedded API server ended or timed out before the server was ready."""
 
     status: int | None
     output: str
-    """Standard error of the process."""
+    """Text that the server process wrote to standard error."""
 
     def __str__(self) -> str:
         error = self.output.strip().removeprefix("Error: ")
@@ -35,7 +35,7 @@ class ApiServerFailed(Exception):
 
 @attrs.frozen(kw_only=True)
 class ApiServerHandle:
-    """Address and access token of a server that accepts connections."""
+    """Address, access token and process id of an embedded API server that accepts connections."""
 
     url: str
     port: int
@@ -43,7 +43,10 @@ class ApiServerHandle:
     pid: int
 
     async def control(self, name: str, body: dict[str, Any] | None = None, *, query: str = "") -> Any:
-        """Send a request to the control endpoint: POST with a *body*, else GET. Raises `OSError` and `ValueError`."""
+        """Send request *name* to the server's control endpoint, with *body* as JSON if not None. Return the answer.
+
+        Raises `OSError` if the server cannot be reached, and `ValueError` if it refuses the request.
+        """
         method = "GET" if body is None else "POST"
         content = b"" if body is None else msgspec.json.encode(body)
         head = (
@@ -56,22 +59,22 @@ class ApiServerHandle:
         status, _, rest = answer.partition(b"\r\n")
         payload = rest.partition(b"\r\n\r\n")[2]
         if b" 200 " not in status:
-            raise ValueError(f"{CONTROL}{name}: {payload.decode(errors='replace')}")
+            raise ValueError(f"the API server refused {CONTROL}{name}: {payload.decode(errors='replace')}")
         return msgspec.json.decode(payload)
 
     async def requests(self, since: int = 0) -> list[dict[str, Any]]:
-        """Return the entries of the request log with numbers above *since*."""
+        """Return the entries of the server's log of received requests that have a number above *since*."""
         answer: list[dict[str, Any]] = (await self.control("requests", query=f"?since={since}"))["requests"]
         return answer
 
 
 @asynccontextmanager
 async def open_api_server(script: Path, *arguments: str) -> AsyncIterator[ApiServerHandle]:
-    """Run `coterie serve` as a child process until the block ends.
+    """Run `coterie serve` with *script* as a child process until the block ends.
 
-    The child ends when its standard input is closed, so it ends even if this process is killed. The end of the block
-    closes that pipe, waits, and kills the child if needed; it is always reaped. Raises `ApiServerFailed` if the server
-    does not start.
+    The server ends when its standard input is closed, so it ends even if this process is killed. At the end of the
+    block this function closes that pipe, waits, kills the server if it has not ended, and reaps it. Raises
+    `ApiServerFailed` if the server does not start.
     """
     command = [sys.executable, "-P", "-m", "coterie", "serve", "--port", "0", "--json", "--while-stdin-open"]
     process = await trio.lowlevel.open_process(

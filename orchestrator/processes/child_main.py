@@ -1,6 +1,7 @@
-"""Main function of a started child: from its first instruction to its exit status.
+"""First code that runs in a new child process of the root process: set-up, call of the entry function, and exit.
 
-`python -P -m coterie.orchestrator.processes.child_main ROOT DESCRIPTOR...` is a child of the exec starter.
+The exec starter runs it as `python -P -m coterie.orchestrator.processes.child_main ROOT DESCRIPTOR...`. A child forked
+by the zygote (a process that has all modules imported) calls `run_child` directly.
 """
 
 import contextlib
@@ -22,9 +23,10 @@ Entry = Callable[[bytes, Sequence[int]], int | None]
 
 
 def run_child(root: int, passed: PassedDescriptors) -> NoReturn:
-    """Set up this child of *root*, report that it is ready, call the entry, and exit with its status.
+    """Set up this new child process of *root*, report to *root* that it is ready, run its entry function, and exit.
 
-    An error before the entry is called is reported as a start failure. Exit handlers of the zygote do not run.
+    An error before the entry function runs is reported to *root* as a failed start. The exit status is that of the
+    entry function. Exit handlers that were registered in the zygote do not run.
     """
     if not die_with_parent(root):
         os._exit(1)  # the root has ended, so there is no recipient for a report
@@ -61,13 +63,13 @@ def _set_up(passed: PassedDescriptors) -> tuple[ProcessStart, Entry]:
     set_title(start.title)
     module, colon, function = start.entry.partition(":")
     if not colon:
-        raise ValueError(f"invalid entry {start.entry!r}; use package.module:function")
+        raise ValueError(f"the entry function {start.entry!r} of a child process must be package.module:function")
     entry: Entry = getattr(importlib.import_module(module), function)
     return start, entry
 
 
 def _set_descriptors(passed: PassedDescriptors) -> None:
-    """Set the standard streams and close all descriptors that were not passed."""
+    """Set the child's standard streams, and close all other descriptors that are not in *passed*."""
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - for its number
         os.dup2(nothing.fileno(), 0)
     os.dup2(passed.stdout, 1)

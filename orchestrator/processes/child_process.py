@@ -1,7 +1,7 @@
-"""Child processes of this process: their handles, their registry, and the reaper of adopted orphans.
+"""Child processes of this process: a handle for each, their registry, and a task that reaps adopted orphans.
 
-A subreaper becomes the parent of all orphaned descendants, for example of a background command whose shell has ended,
-or of the shells of a killed agent. No task waits for these processes.
+The root process is a subreaper: it becomes the parent of every descendant whose parent has ended, for example of a
+background command whose shell has ended. No task waits for these orphans, so the reaper must reap them.
 """
 
 import contextlib
@@ -21,15 +21,15 @@ from coterie.process_identity import list_child_pids, read_stat
 
 @attrs.define(eq=False)
 class ChildRegistry:
-    """Registry of the children that tasks of this process wait for; there is one instance, `CHILDREN`."""
+    """Registry of the children that a task of this process waits for. There is one instance, `CHILDREN`."""
 
     owned: set[int] = attrs.field(factory=set)
-    """Pids of the children that tasks wait for; another child is an orphan, or its pid is not reported yet."""
+    """Pids of the children that a task waits for and reaps, so that the reaper ignores them."""
     _expected: int = 0
 
     @contextmanager
     def start_pending(self) -> Iterator[None]:
-        """Suspend the reaper within the block, because a new child with unknown pid looks like an orphan."""
+        """Pause the reaper in the block: a child whose pid is not in the registry yet would be reaped as an orphan."""
         self._expected += 1
         try:
             yield
@@ -37,9 +37,10 @@ class ChildRegistry:
             self._expected -= 1
 
     def adopted(self) -> list[int]:
-        """Return the adopted orphans, living or ended; empty while a start is pending.
+        """Return the pids of the adopted orphans, alive or zombie. The list is empty while a start is pending.
 
-        Children started by other code with `subprocess` are recognised by their session, which is that of this process.
+        Children that other code has started with `subprocess` are in the session of this process, so they are not
+        orphans.
         """
         if self._expected:
             return []
@@ -49,7 +50,7 @@ class ChildRegistry:
         return [pid for pid, stat in unowned if stat is not None and stat.session != own_session]
 
     def reap_adopted(self) -> list[int]:
-        """Reap the orphans that have ended, and return their pids."""
+        """Reap the adopted orphans that have ended, and return their pids."""
         return [pid for pid in self.adopted() if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG) is not None]
 
 
@@ -57,7 +58,7 @@ CHILDREN = ChildRegistry()
 
 
 async def run_reaper() -> None:
-    """Reap orphans as they end, until cancelled. Run it on the main thread, which is the parent of orphans."""
+    """Reap adopted orphans when they end, until cancelled. Run it on the main thread, because it uses SIGCHLD."""
     with trio.open_signal_receiver(signal.SIGCHLD) as signals:
         CHILDREN.reap_adopted()
         async for _ in signals:
@@ -66,16 +67,16 @@ async def run_reaper() -> None:
 
 @attrs.define(eq=False)
 class ChildProcess:
-    """Child process that is owned, waited for and reaped by one task."""
+    """Handle of a child process. One task owns it: this task waits for the process and reaps it."""
 
     pid: int
     pidfd: int
     status: int | None = None
-    """Exit status, or the negative signal number; None until the process is reaped."""
+    """Exit status, or the negative number of the signal that ended the process; None until the process is reaped."""
 
     @classmethod
     def of(cls, pid: int) -> "ChildProcess":
-        """Take ownership of *pid*, a child of this process that is not reaped yet."""
+        """Return the handle of *pid*, a child of this process that is not reaped yet. The reaper then ignores *pid*."""
         child = cls(pid, os.pidfd_open(pid))
         CHILDREN.owned.add(pid)
         return child
@@ -86,13 +87,13 @@ class ChildProcess:
             await trio.lowlevel.wait_readable(self.pidfd)
 
     def has_ended(self) -> bool:
-        """Return True if the process has ended."""
+        """Return True if the process has ended, whether or not it is reaped."""
         if self.status is not None:
             return True
         return os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     async def wait(self) -> int:
-        """Wait for the end of the process, reap it and return its status.
+        """Wait for the end of the process, reap it, and return its `status`.
 
         A cancelled wait can be repeated. Only one task may wait at a time.
         """
@@ -103,20 +104,20 @@ class ChildProcess:
         return self.status
 
     async def wait_or_kill(self, grace: float) -> int:
-        """Wait up to *grace* seconds for the end, then send SIGKILL; reap the process and return its status."""
+        """Wait up to *grace* seconds for the end of the process, then send SIGKILL. Reap it and return its `status`."""
         with trio.move_on_after(grace):
             return await self.wait()
         self.send_signal(signal.SIGKILL)
         return await self.wait()
 
     def send_signal(self, number: int) -> None:
-        """Send a signal to the process only. No-op if it has ended."""
+        """Send signal *number* to the process, but not to its group. No-op if the process has ended."""
         if self.status is None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.pidfd, number)
 
     def send_signal_to_group(self, number: int) -> None:
-        """Send a signal to its process group, even after the process has ended. No-op once it is reaped."""
+        """Send signal *number* to the process group, even after the process has ended. No-op once it is reaped."""
         if self.status is None:
             with contextlib.suppress(
                 ProcessLookupError, PermissionError
@@ -139,9 +140,10 @@ def start_module(
     environment: Mapping[str, str] | None,
     stderr: int | None = None,
 ) -> ChildProcess:
-    """Run `python -P -m MODULE` in a new session; the descriptors *passed* keep their numbers.
+    """Run `python -P -m MODULE` as a child in a new session. It inherits the descriptors *passed*, with their numbers.
 
-    *environment* and *stderr* are inherited if None. Raises `OSError`, or `ValueError` for an invalid environment.
+    None for *environment* or *stderr* means that of this process. Raises `OSError` if the child cannot be started, and
+    `ValueError` for an invalid environment. Call it on the main thread.
     """
     # The death signal follows the starting thread, and a worker thread of trio ends after ten idle seconds.
     assert threading.current_thread() is threading.main_thread(), "a process dies with the thread that started it"

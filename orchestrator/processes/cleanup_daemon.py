@@ -1,12 +1,12 @@
-"""Cleanup daemon of a session: kills the remaining processes if the root is killed, then runs the repair.
+"""Cleanup daemon: if the root process of a session is killed, it kills the session's other processes and runs a repair.
 
-`python -I -S cleanup_daemon.py VARIABLE=SESSION RECORD`. Its standard input is a pipe whose other end only the root
-holds, and descriptor 3 is a pidfd of the root. A release byte in the pipe means that all processes have ended. End of
-file without that byte means that the root was killed: the daemon waits for the end of the root, kills every process of
-the session, and executes the program that repairs the session's records (`orchestrator.doctor.crash_cleanup`).
+`python -I -S cleanup_daemon.py VARIABLE=SESSION RECORD`. Its standard input is a pipe whose other end is open only in
+the root process. Descriptor 3 is a pidfd of the root. A release byte in the pipe means that all processes have ended.
+End of file without that byte means that the root was killed. Then the daemon waits for the end of the root, kills every
+process of the session, and executes a program that repairs the session's records (`orchestrator.doctor.crash_cleanup`).
 
-A process belongs to the session that its environment names. A process that names none, for example under `env -i`,
-belongs to the session of its parent, or of the leader of its terminal session. So only a process is missed that has
+A process belongs to the session that is named in its environment. A process without that variable, for example under
+`env -i`, belongs to the session of its parent or of its terminal session leader. So a process is missed only if it has
 cleared its environment, left its terminal session and lost its parent. The daemon imports only the standard library,
 because it runs during the whole session and must work when other code is broken.
 """
@@ -27,57 +27,57 @@ from typing import NamedTuple
 TITLE = "coterie cleanup"
 RELEASE = b"."
 ROOT_DESCRIPTOR = 3
-"""Number of the pidfd of the root; unlike a pid, a pidfd never refers to another process."""
+"""Descriptor number in the daemon of a pidfd of the root. Unlike a pid, a pidfd never refers to another process."""
 KILL_TIMEOUT = 5.0
-"""Maximum seconds for killing all processes; a process in an uninterruptible system call may take longer."""
+"""Maximum seconds for killing all processes; a process in an uninterruptible system call can live longer."""
 ROUND_SECONDS = 0.2
-"""Maximum seconds to wait for killed processes before the next scan."""
+"""Maximum seconds to wait for killed processes to end before the next scan."""
 KILL_BATCH = 500
-"""Maximum processes killed in one round, because each needs a descriptor."""
+"""Maximum number of processes killed after one scan, because each kill needs an open descriptor."""
 
 IGNORED_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
-"""Signals that the daemon ignores: if they are sent to all processes of a session, the daemon must outlive the root.
+"""Signals that the daemon ignores, because it must outlive the root if all processes of a session receive them.
 
 They are blocked from the start, because the kernel sends SIGHUP and SIGCONT to a stopped daemon when its root dies.
 """
 _SET_DEATH_SIGNAL = 1
 _STATE, _PARENT, _LEADER, _BEGAN = 0, 1, 3, 19
-"""Field positions in /proc/PID/stat, counted from the state, which follows the name."""
+"""Positions of state, parent, session leader and start time in /proc/PID/stat, counted after the process name."""
 _ENDED = b"ZX"
 
 
 class KilledProcesses(NamedTuple):
-    """Result of killing the processes of a session."""
+    """Result of killing the processes of a session whose root was killed, for the repair program."""
 
     killed: int = 0
     left: tuple[int, ...] = ()
-    """Processes that still existed after the timeout."""
+    """Pids of processes that were still alive after the timeout."""
     is_taken_over: bool = False
-    """True if a new root has started; remaining processes may belong to it."""
+    """True if the killing stopped because a new root of the session has started; `left` is then empty."""
     trouble: str = ""
-    """Unexpected exception, as text; empty if there was none."""
+    """Unexpected exception during the killing, as text; empty if there was none."""
 
 
 class FoundProcess(NamedTuple):
-    """One process, identified by its pid and start time."""
+    """A process that a scan of /proc has found, identified by its pid and start time."""
 
     pid: int
     began: int
     parent: int
     leader: int
-    """Leader of its terminal session."""
+    """Pid of the leader of the process's terminal session."""
     named: bytes | None
-    """Id of the Coterie session that its environment names."""
+    """Coterie session id in the environment of the process; None if there is none or it cannot be read."""
 
 
 class ProcessScan:
-    """Repeated scan for the processes of a session; remembers found processes, to recognise their orphans."""
+    """Repeated scan for the processes of a session. Found processes are remembered, to recognise their orphans."""
 
     def __init__(self, variable: bytes, session: bytes) -> None:
         self._variable = variable
         self._session = session
         self._known: dict[int, int] = {}
-        """Start times by pid."""
+        """Start times of the session's processes that were found so far, by pid."""
 
     def find(self) -> list[FoundProcess]:
         """Return all living processes of the session, except this process."""
@@ -95,7 +95,10 @@ class ProcessScan:
 
 
 def main(mark: str, record: Path) -> int:
-    """Wait for the end of the root, whose *record* already exists, and clean up if the root was killed."""
+    """Wait until the root ends or releases this daemon. If the root was killed, kill its processes and run the repair.
+
+    *mark* is `VARIABLE=SESSION`, which their environments contain. *record* is the file that names the root.
+    """
     _set_signal_action(signal.SIG_IGN)
     # A stop signal that arrives together with the root's death would stop this process forever, because the kernel
     # continues only processes that are stopped at that time. SIGCONT as death signal also cancels a pending stop.
@@ -128,7 +131,10 @@ def _set_signal_action(action: signal.Handlers) -> None:
 
 
 def kill_all(search: ProcessScan, record: Path, ours: bytes) -> KilledProcesses:
-    """Kill the found processes until a scan finds none, the timeout expires, or a new root has started."""
+    """Kill the processes that *search* finds, until two scans find none, the timeout expires, or a new root starts.
+
+    A new root has replaced the content of *record*, the file that names the root, which was *ours* before.
+    """
     until = time.monotonic() + KILL_TIMEOUT
     found: list[FoundProcess] = []
     killed: set[tuple[int, int]] = set()
@@ -146,7 +152,7 @@ def kill_all(search: ProcessScan, record: Path, ours: bytes) -> KilledProcesses:
 
 
 def _kill(processes: Sequence[FoundProcess]) -> None:
-    """Kill *processes* and wait for their end, at most `ROUND_SECONDS`."""
+    """Kill *processes*, and wait at most `ROUND_SECONDS` for their end."""
     with contextlib.ExitStack() as stack:
         held = select.poll()
         count = 0
@@ -168,7 +174,7 @@ def _kill(processes: Sequence[FoundProcess]) -> None:
 
 
 def _processes(variable: bytes) -> Iterator[FoundProcess]:
-    """Yield every living process of this user."""
+    """Yield every living process of this user, each with the value of environment variable *variable*."""
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -183,7 +189,7 @@ def _processes(variable: bytes) -> Iterator[FoundProcess]:
 
 
 def _status(pid: int) -> list[bytes]:
-    """Read the fields of /proc/PID/stat; empty for a zombie. Raises `ProcessLookupError` or `FileNotFoundError`."""
+    """Return the fields of /proc/PID/stat from the state on; empty for a zombie. Raises `OSError` if it is reaped."""
     fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     return [] if fields[_STATE] in _ENDED else fields
 
@@ -204,7 +210,7 @@ def _named(path: Path, variable: bytes) -> bytes | None:
 
 
 def _read(record: Path) -> bytes:
-    """Read the record of the root; empty if it does not exist."""
+    """Return the content of the file that names the root process; empty if the file does not exist."""
     try:
         return record.read_bytes()
     except FileNotFoundError:
@@ -212,7 +218,7 @@ def _read(record: Path) -> bytes:
 
 
 def _exec_repair(variable: str, session: str, ended: KilledProcesses) -> None:
-    """Execute the repair program, without the session variable, so that searches for stray processes skip it."""
+    """Execute the repair program, without the session variable, so that searches for stray processes do not find it."""
     environment = {name: value for name, value in os.environ.items() if name != variable}
     command = [sys.executable, "-P", "-m", "coterie.orchestrator.doctor.crash_cleanup", session, json.dumps(ended)]
     os.execve(sys.executable, command, environment)  # noqa: S606 - our own program

@@ -1,4 +1,7 @@
-"""Supervisor of the cleanup daemon: starts it, replaces it when it dies, and releases it."""
+"""Supervisor of the cleanup daemon, the process that kills the session's other processes if the root process is killed.
+
+It starts the daemon, restarts it when it dies, and releases it at the end of the session.
+"""
 
 import contextlib
 import os
@@ -18,20 +21,20 @@ from coterie.orchestrator.processes.process_start import StartFailed, translate_
 MAX_RESTARTS = 20
 """Maximum number of restarts of the daemon in one session."""
 CONTINUE_SECONDS = 1.0
-"""Seconds between two SIGCONT signals, because the daemon may have been stopped."""
+"""Seconds between two SIGCONT signals to the daemon, so that a stopped daemon soon runs again."""
 EXIT_TIMEOUT = 2.0
-"""Seconds in which a released daemon ends before it is killed."""
+"""Maximum seconds for the exit of a released daemon; after that the daemon is killed."""
 
 
 @attrs.define(eq=False)
 class CleanupSupervisor:
-    """Supervisor of the cleanup daemon over its restarts. Made by `open_cleanup_daemon`."""
+    """Supervisor of a cleanup daemon over its restarts. `open_cleanup_daemon` creates it."""
 
     _arguments: tuple[str, str]
     _environment: Mapping[str, str]
     _child: ChildProcess | None = None
     _pipe: int | None = None
-    """Root's end of the daemon's pipe; close-on-exec, so that no other process inherits it."""
+    """Root's end of the pipe to the daemon. It is close-on-exec, so that no other process keeps the pipe open."""
 
     @property
     def pid(self) -> int | None:
@@ -39,7 +42,7 @@ class CleanupSupervisor:
         return None if self._child is None else self._child.pid
 
     def start(self) -> None:
-        """Start a daemon without waiting for it, because it notices an end of the root also later.
+        """Start a daemon and return immediately: a daemon that is ready late still notices that the root has ended.
 
         Raises `StartFailed`.
         """
@@ -78,23 +81,27 @@ class CleanupSupervisor:
             raise
 
     async def supervise(self, fail: Callable[[str], None]) -> None:
-        """Restart a daemon that ends, and continue one that is stopped, until cancelled; *fail* gets each failure.
+        """Restart the daemon when it ends, and continue it when it is stopped. Call *fail* with the text of each
+        failure.
 
-        Returns when no daemon can be started or too many have ended; the session continues without one.
+        Returns early if no daemon can be started, or after too many restarts: the session continues without a daemon.
         """
         for _ in range(MAX_RESTARTS):
             status = await self._wait_died()
-            fail(f"the cleanup daemon ended with status {status} and is restarted")
+            fail(f"the cleanup daemon, which cleans up after a crash, ended with status {status}; it is restarted")
             try:
                 self.start()
             except StartFailed as exc:
-                fail(f"the session runs without cleanup daemon: {exc}")
+                fail(f"the session runs without cleanup daemon ({exc}); run `coterie doctor` after a crash")
                 return
         status = await self._wait_died()
-        fail(f"the session runs without cleanup daemon: it was restarted {MAX_RESTARTS} times; last status {status}")
+        fail(
+            f"the session runs without cleanup daemon, which ended {MAX_RESTARTS + 1} times (last status {status}); "
+            "run `coterie doctor` after a crash"
+        )
 
     async def _wait_died(self) -> int:
-        """Wait for the unexpected end of the daemon and return its status."""
+        """Wait for the unexpected end of the daemon and return its exit status; continue it if it was stopped."""
         assert self._child is not None
         while self._child.status is None:
             self._child.send_signal(signal.SIGCONT)
@@ -104,7 +111,7 @@ class CleanupSupervisor:
         return self._child.status
 
     async def release(self) -> None:
-        """Release the daemon, wait, kill it if needed; return once it is reaped. Shielded."""
+        """Tell the daemon that all processes have ended, and return once it is reaped. Shielded from cancellation."""
         if self._child is None or self._pipe is None:
             return
         with contextlib.suppress(BrokenPipeError):
@@ -127,9 +134,10 @@ async def open_cleanup_daemon(
     """Run a cleanup daemon until the block ends; it kills the processes of the session if this process is killed.
 
     *mark* is the `VARIABLE=SESSION` that identifies processes of the session; *environment* contains it. *record* is
-    the existing file of the root record. Run `supervise` in a task. If daemon and root are killed at the same moment,
-    or the daemon while the root is stopped, no cleanup happens; then the next resume kills the remaining processes, and
-    `coterie doctor` finds them. Enter it before any process of the session is started. Raises `StartFailed`.
+    the existing file that names the root. Start `supervise` in a task. Enter this block before any process of the
+    session starts. If daemon and root are killed at the same moment, or the daemon while the root is stopped, no
+    cleanup happens. Then the next resume kills the remaining processes, and `coterie doctor` finds them. Raises
+    `StartFailed`.
     """
     supervisor = CleanupSupervisor((mark, str(record)), environment)
     supervisor.start()

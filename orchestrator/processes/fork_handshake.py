@@ -1,4 +1,4 @@
-"""Handshake between the root and a starting child: descriptors to the child, reports to the root."""
+"""Handshake when a child starts: the root process passes descriptors; the child and the zygote that forks it report."""
 
 import fcntl
 import os
@@ -16,55 +16,55 @@ from coterie.orchestrator.processes.child_process import ChildProcess
 from coterie.orchestrator.processes.process_start import ProcessStart, StartFailed
 
 REPORT_LIMIT = 65_536
-"""Maximum bytes of one report, which is one packet."""
+"""Maximum bytes of one child report, which is sent as one packet."""
 REASON_LIMIT = 4_000
 COUNT_SIZE = 2
-"""Bytes of a request to the zygote, which is the number of passed descriptors."""
+"""Size in bytes of a request to the zygote; its content is the number of passed descriptors."""
 
 
 @attrs.frozen(kw_only=True)
 class PassedDescriptors:
-    """Descriptors for a new child, with their numbers in one process."""
+    """Numbers of the file descriptors that a new child receives; they differ between the root and the child."""
 
     answer: int
-    """Socket for reports; each report is one packet."""
+    """Socket on which the child sends its reports to the root; each report is one packet."""
     start: int
-    """In-memory file with the `ProcessStart`, positioned at its beginning."""
+    """In-memory file that contains the encoded `ProcessStart`, with the read position at its beginning."""
     stdout: int
     stderr: int
     descriptors: tuple[int, ...]
 
     @classmethod
     def of(cls, numbers: Sequence[int]) -> Self:
-        """Build from numbers in transfer order. Raises `ValueError` if there are too few."""
+        """Build from the numbers in the order of `numbers`. Raises `ValueError` if there are fewer than four."""
         answer, start, stdout, stderr, *descriptors = numbers
         return cls(answer=answer, start=start, stdout=stdout, stderr=stderr, descriptors=tuple(descriptors))
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """All numbers, in transfer order."""
+        """All descriptor numbers, in the order in which they are passed to the child."""
         return (self.answer, self.start, self.stdout, self.stderr, *self.descriptors)
 
 
 @attrs.frozen(kw_only=True)
 class ChildReport:
-    """Report about a child, sent by the child or by the zygote; both report the pid, in any order."""
+    """Report to the root about a starting child. Child and zygote both report the pid, because either may be first."""
 
     pid: int | None = None
     is_ready: bool = False
     failure: str | None = None
-    """Reason why the child cannot be started."""
+    """Reason why the child cannot be started; None if nothing failed."""
     errno: int | None = None
 
     @classmethod
     def of_failure(cls, error: Exception) -> Self:
-        """Build the report that *error* prevents the start of the child."""
+        """Build the report that the child cannot be started because of *error*."""
         if isinstance(error, OSError):
             return cls(failure=str(error)[:REASON_LIMIT], errno=error.errno)
         return cls(failure=f"{type(error).__name__}: {error}"[:REASON_LIMIT])
 
     def send(self, answer: socket.socket) -> bool:
-        """Send the report as one packet; return False if the root has abandoned the start."""
+        """Send the report to the root as one packet. Returns False if the root no longer waits for the child."""
         try:
             answer.send(msgspec.msgpack.encode(self))
         except (BrokenPipeError, ConnectionResetError):
@@ -73,21 +73,21 @@ class ChildReport:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Decode one packet. Invalid bytes are a bug, because only our own code holds the socket."""
+        """Decode one report packet. Invalid bytes are a bug, because only our own processes have the socket."""
         return msgspec.msgpack.decode(data, type=cls)
 
 
 @attrs.define(eq=False)
 class DescriptorChannel:
-    """Descriptors for a new child, and the root's end of its report socket."""
+    """Descriptors to pass to a new child, and the root's end of the socket on which the child's reports arrive."""
 
     reports: trio.socket.SocketType
-    """Root's end of the report socket; it reads end of file once all copies of the other end are closed."""
+    """Root's end of the report socket. It reads end of file when the child and all others have closed the other end."""
     passed: PassedDescriptors
     _child_end: socket.socket
 
     def release(self) -> None:
-        """Close the root's copy of the child's end, after it was passed."""
+        """Close the root's copy of the child's end after it was passed, so that the child's death is end of file."""
         self._child_end.close()
 
 
@@ -95,7 +95,7 @@ class DescriptorChannel:
 def open_descriptor_channel(
     start: ProcessStart, descriptors: Sequence[int], stdout: int | None, stderr: int | None
 ) -> Iterator[DescriptorChannel]:
-    """Open the descriptors for a new child of any starter; all are closed when the block ends."""
+    """Open the descriptors for a child that starts with *start*; close all but *descriptors* when the block ends."""
     with ExitStack() as stack:
         root_end, child_end = (stack.enter_context(end) for end in socket.socketpair(type=socket.SOCK_SEQPACKET))
         file = stack.enter_context(open(os.memfd_create("start"), "w+b"))  # noqa: PTH123 - it has no path
@@ -112,36 +112,36 @@ def open_descriptor_channel(
 
 
 def _open_copy(descriptor: int | None) -> IO[bytes]:
-    """Copy *descriptor* to a number above 2, because the child overwrites its standard streams one by one."""
+    """Copy *descriptor* to a number above 2, because the child replaces its standard streams; None is /dev/null."""
     if descriptor is None:
         return open(os.devnull, "r+b", buffering=0)  # noqa: PTH123 - for its number
     return open(fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3), "wb", buffering=0)  # noqa: PTH123 - it has no path
 
 
 REPORT_TIMEOUT = 10.0
-"""Seconds in which a zygote forks a child even on a busy machine."""
+"""Maximum seconds for a zygote to send the first report about a child, even on a busy machine."""
 UNDO_TIMEOUT = 5.0
-"""Maximum seconds to kill and reap an abandoned child."""
+"""Maximum seconds to kill and reap a child whose start was abandoned."""
 
 
 class StartTimeout(Exception):
-    """The report socket was closed before any report, and no child is known."""
+    """Error: the zygote forked no child. The report socket was closed before it delivered a pid."""
 
 
 @attrs.define(eq=False)
 class PendingChild:
-    """State of a child that is being started."""
+    """A child process that is starting: the socket for its reports, and its handle once its pid is known."""
 
     reports: trio.socket.SocketType
     child: ChildProcess | None = None
     maker: ChildProcess | None = None
-    """Zygote that forks the child; None without a zygote."""
+    """Handle of the zygote that forks the child; None if the child is not forked from a zygote."""
 
     async def ready(self) -> ChildProcess:
-        """Wait until the child reports that it is ready, and return it.
+        """Wait for the child's report that it is ready, and return the handle of the child.
 
-        Raises `StartFailed` if the child cannot be started, and `StartTimeout`. After an error or a cancellation an
-        existing child is killed and reaped, which may take a few seconds.
+        Raises `StartFailed` if the child cannot be started, and `StartTimeout` if the zygote forked no child. After an
+        error or a cancellation the child is killed and reaped, which may take a few seconds.
         """
         has_succeeded = False
         try:
@@ -155,7 +155,7 @@ class PendingChild:
         return child
 
     async def _wait_for_report(self) -> None:
-        """Wait for the first report; kill a zygote that sends none in time, which closes the report socket."""
+        """Wait for the first report. Kill a zygote that sends none in time, so that the report socket is closed."""
         if self.maker is not None:
             with trio.move_on_after(REPORT_TIMEOUT) as timeout:
                 await trio.lowlevel.wait_readable(self.reports)
@@ -173,7 +173,7 @@ class PendingChild:
             raise StartTimeout
         self.child.send_signal(signal.SIGKILL)  # it may be alive with a closed report socket
         status = await self.child.wait()
-        raise StartFailed(f"the child process ended before it was ready, with status {status}", status=status)
+        raise StartFailed(f"the new process ended with status {status} before it was ready; try again", status=status)
 
     async def _receive(self) -> ChildReport | None:
         packet = await self.reports.recv(REPORT_LIMIT)

@@ -1,4 +1,4 @@
-"""Linux system calls for parents, children and process titles."""
+"""Linux system calls for parent and child processes, and for process titles."""
 
 import ctypes
 import errno
@@ -21,7 +21,7 @@ _CLONE_CLEAR_THREAD = 0x200000
 _CLONE_SET_THREAD = 0x1000000
 
 _libc = ctypes.PyDLL(None, use_errno=True)
-"""C library, called with the interpreter lock held, which a fork requires."""
+"""C library; its calls keep Python's global interpreter lock, which a fork requires."""
 # Looked up here, because the interpreter is not usable between a fork and the last of these calls.
 _before_fork = ctypes.pythonapi.PyOS_BeforeFork
 _after_fork_in_parent = ctypes.pythonapi.PyOS_AfterFork_Parent
@@ -29,7 +29,7 @@ _after_fork_in_child = ctypes.pythonapi.PyOS_AfterFork_Child
 
 
 def become_subreaper(*, yes: bool) -> bool:
-    """Set whether this process adopts orphaned descendants; return the previous setting."""
+    """Set whether this process adopts its orphaned descendants; return True if it did before."""
     before = ctypes.c_int()
     _prctl(_GET_SUBREAPER, ctypes.addressof(before))
     _prctl(_SET_SUBREAPER, int(yes))
@@ -37,22 +37,22 @@ def become_subreaper(*, yes: bool) -> bool:
 
 
 def die_with_parent(parent: int) -> bool:
-    """Let the kernel kill this process when *parent* ends; return False if *parent* is not its parent now.
+    """Make the kernel kill this process when its parent ends. Returns False if *parent* is not its parent (any more).
 
-    The signal is sent when the thread that started this process ends, so processes must be started on a main thread.
+    The kernel sends the signal when the thread that started this process ends. So start processes on the main thread.
     """
     _prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
     return os.getppid() == parent
 
 
 def fork_sibling() -> int:
-    """Fork as `os.fork`, but as a child of this process's parent, which reaps it. Raises `OSError`.
+    """Fork like `os.fork`, but as a child of this process's parent, which must reap it. Raises `OSError`.
 
-    Only for a process with one thread. Handlers of `os.register_at_fork` run, those of C libraries do not.
+    Only for a process with one thread. Handlers of `os.register_at_fork` run, but fork handlers of C libraries do not.
     """
     call = _CLONE.get(platform.machine())
     if call is None:
-        raise OSError(errno.ENOSYS, f"fork_sibling is not supported on {platform.machine()}")
+        raise OSError(errno.ENOSYS, f"cannot fork agents on {platform.machine()}; use x86_64, aarch64 or riscv64")
     flags, thread = _CLONE_PARENT | signal.SIGCHLD, ctypes.c_void_p(_thread_address())
     if thread:
         flags |= _CLONE_SET_THREAD | _CLONE_CLEAR_THREAD
@@ -70,7 +70,7 @@ def fork_sibling() -> int:
 
 
 def set_title(title: str) -> None:
-    """Show *title* in `ps` and `top`; it overwrites the command line and is cut to that length."""
+    """Show *title* in `ps` and `top`. It overwrites the process's command line, and is cut to the length of that."""
     encoded = title.encode()
     _prctl(_SET_NAME, encoded)
     stat = read_stat(os.getpid())
@@ -81,7 +81,7 @@ def set_title(title: str) -> None:
 
 
 def _thread_address() -> int | None:
-    """Return the address at which the C library stores the thread id; a new process must store its own there."""
+    """Return where the C library stores the thread id, which a forked process must update; None if unknown."""
     address = ctypes.c_void_p()
     try:
         _prctl(_GET_THREAD_ADDRESS, ctypes.addressof(address))

@@ -1,4 +1,4 @@
-"""Parameters of a process start, and the interface of every process starter."""
+"""Parameters of a process start, and the interface that all process starters implement."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,13 +16,13 @@ _Fields = tuple[str, str, bytes, bytes, dict[bytes, bytes]]
 
 @attrs.define(eq=False)
 class StartFailed(Exception):
-    """A child could not be started; no process remains."""
+    """Error: a child process could not be started. No process remains."""
 
     reason: str
     errno: int | None = None
-    """Error number of the kernel, for example EAGAIN if no more processes are allowed."""
+    """Error number of the operating system, for example EAGAIN if no more processes are allowed; None without one."""
     status: int | None = None
-    """Status of a child that ended before it was ready, as `ChildProcess.wait` returns it."""
+    """Exit status or negative signal number of a child that ended before it was ready; None if no child did."""
 
     def __str__(self) -> str:
         return self.reason
@@ -30,32 +30,32 @@ class StartFailed(Exception):
 
 @attrs.frozen(kw_only=True)
 class ProcessStart:
-    """Parameters of a new child, except its descriptors."""
+    """Parameters of a new child process, except the file descriptors that are passed to it."""
 
     title: str
     """Process title that `ps` shows, cut after about 80 bytes."""
     entry: str
-    """Function `package.module:function` to call with the payload and the numbers of the passed descriptors. Its result
-    is the exit status, with None as 0; an exception is status 1 with its traceback on standard error."""
+    """Function `package.module:function` that the child calls with *payload* and the numbers of its passed descriptors.
+    The result is the exit status (None is 0); an exception is printed and gives status 1."""
     payload: bytes = attrs.field(repr=False)
-    """Argument of the entry; may contain secrets."""
+    """Argument of the entry function; it may contain secrets, so `repr` does not show it."""
     directory: Path
     environment: Mapping[str, str]
-    """Complete environment of the child."""
+    """Complete environment of the child; nothing is inherited."""
 
     def to_bytes(self) -> bytes:
-        """Encode for `from_bytes`. Names that are not UTF-8 are preserved."""
+        """Encode these parameters for `from_bytes` in the child. Names that are not valid UTF-8 are preserved."""
         environment = {os.fsencode(name): os.fsencode(value) for name, value in self.environment.items()}
         fields: _Fields = (self.title, self.entry, self.payload, os.fsencode(self.directory), environment)
         return msgspec.msgpack.encode(fields)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Decode the result of `to_bytes`. Raises `ValueError`."""
+        """Decode the result of `to_bytes`. Raises `ValueError` if *data* is invalid."""
         try:
             title, entry, payload, directory, environment = msgspec.msgpack.decode(data, type=_Fields)
         except msgspec.DecodeError as exc:
-            raise ValueError(f"invalid process start: {exc}") from exc
+            raise ValueError(f"the parameters of a new process cannot be decoded: {exc}; please report this") from exc
         return cls(
             title=title,
             entry=entry,
@@ -67,7 +67,7 @@ class ProcessStart:
 
 @contextmanager
 def translate_start_errors() -> Iterator[None]:
-    """Translate `OSError` and `ValueError` of the block to `StartFailed`."""
+    """Translate each `OSError` and `ValueError` that is raised in the block to `StartFailed`."""
     try:
         yield
     except OSError as exc:
@@ -77,7 +77,7 @@ def translate_start_errors() -> Iterator[None]:
 
 
 class ProcessStarter(Protocol):
-    """Interface of a starter of child processes."""
+    """Interface for starting child processes."""
 
     async def start(
         self,
@@ -87,11 +87,11 @@ class ProcessStarter(Protocol):
         stdout: int | None = None,
         stderr: int | None = None,
     ) -> ChildProcess:
-        """Start a child and return it once it has imported its entry; the caller owns the child.
+        """Start a child process, and return its handle once the child has imported its entry function.
 
-        The child gets copies of *descriptors*, which are close-on-exec in the child; the caller keeps its own. Standard
-        streams without a descriptor are /dev/null. The child leads a new session and process group, so no terminal
-        signals it. The kernel kills it when this process ends. Raises `StartFailed`; after an error or a cancellation
-        the child is killed and reaped.
+        The caller owns the child and must wait for it. The child gets close-on-exec copies of *descriptors*; the
+        caller's own stay open. Its standard input is /dev/null, and so are *stdout* and *stderr* if None. It leads a
+        new session and process group, so no terminal signals it, and the kernel kills it when this process ends. Raises
+        `StartFailed`. After an error or a cancellation the child is killed and reaped.
         """
         ...

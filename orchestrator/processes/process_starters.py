@@ -1,4 +1,4 @@
-"""Process starters: forks from a zygote, or new interpreters."""
+"""Process starters: one forks children from a zygote (a process with all imports done), one starts new interpreters."""
 
 import array
 import os
@@ -33,17 +33,17 @@ AGENT_PRELOADS = (
     "encodings.idna",
     "coterie.agents.loop.model.client_warmup:warm_up_client",
 )
-"""Modules and warm-up functions that an agent needs up to its first request."""
+"""Modules that the zygote imports and functions that it calls, so that forked agents need no time for them."""
 
 MAX_PENDING = 32
-"""Maximum number of concurrent starts, because the kernel limits the descriptors in flight of one user."""
+"""Maximum number of concurrent starts, because the kernel limits the file descriptors that a user has in transit."""
 ZYGOTE_EXIT_TIMEOUT = 2.0
-"""Seconds in which a zygote ends after its socket is closed, before it is killed."""
+"""Seconds that a zygote has to exit after its socket is closed, before it is killed."""
 
 
 @attrs.define(eq=False)
 class ZygoteHandle:
-    """Handle of a running zygote: the process that has imported all modules and forks a child for each request."""
+    """Handle of a running zygote, the process that has imported all modules and forks a child for each request."""
 
     process: ChildProcess
     requests: trio.socket.SocketType
@@ -51,7 +51,7 @@ class ZygoteHandle:
     async def start(
         self, start: ProcessStart, descriptors: Sequence[int], stdout: int | None, stderr: int | None
     ) -> ChildProcess:
-        """Start a child, as `ProcessStarter.start`; raises `StartTimeout` too, if the zygote is gone."""
+        """Start a child like `ProcessStarter.start`. Also raises `StartTimeout` if the zygote does not fork one."""
         with (
             translate_start_errors(),
             CHILDREN.start_pending(),
@@ -67,7 +67,7 @@ class ZygoteHandle:
             return await PendingChild(channel.reports, maker=self.process).ready()
 
     async def end(self) -> None:
-        """Close the socket, which ends the zygote; wait, kill it if needed; return once it is reaped. Shielded."""
+        """Close the request socket, which ends the zygote; return once it is reaped. It is killed after a timeout."""
         self.requests.close()
         with trio.CancelScope(shield=True):
             await self.process.wait_or_kill(ZYGOTE_EXIT_TIMEOUT)
@@ -75,7 +75,7 @@ class ZygoteHandle:
 
 @attrs.define(eq=False)
 class ZygoteStarter:
-    """Starter that forks children from a zygote. Made by `open_zygote_starter`; for concurrent use by tasks."""
+    """Starter that forks children from a zygote; tasks may use it concurrently. `open_zygote_starter` creates it."""
 
     _names: Sequence[str]
     _environment: Mapping[str, str] | None
@@ -85,7 +85,7 @@ class ZygoteStarter:
 
     @property
     def zygote(self) -> int | None:
-        """Process id of the zygote; None if it is not running."""
+        """Process id of the zygote, the process from which children are forked; None if it is not running."""
         return None if self._zygote is None else self._zygote.process.pid
 
     async def start(
@@ -96,7 +96,7 @@ class ZygoteStarter:
         stdout: int | None = None,
         stderr: int | None = None,
     ) -> ChildProcess:
-        """Start a child, as `ProcessStarter.start`. If the zygote is gone, retry once with a new zygote."""
+        """Start a child like `ProcessStarter.start`. If the zygote does not fork one, retry once with a new zygote."""
         async with self._pending:
             zygote = await self.ensure_zygote()
             try:
@@ -106,22 +106,22 @@ class ZygoteStarter:
             try:
                 return await (await self.ensure_zygote()).start(start, descriptors, stdout, stderr)
             except StartTimeout as exc:
-                raise StartFailed("the zygote died twice during the start") from exc
+                raise StartFailed("the zygote, from which agents are forked, ended twice; try again") from exc
 
     async def ensure_zygote(self) -> ZygoteHandle:
-        """Return the zygote; start one and wait until it is ready if needed. Raises `StartFailed`."""
+        """Return the running zygote. If there is none, start one and wait until it is ready. Raises `StartFailed`."""
         async with self._changing:
             if self._zygote is None:
                 self._zygote = await _open_zygote(self._names, self._environment)
             return self._zygote
 
     async def end_zygote(self) -> None:
-        """End the zygote, if there is one; its children keep running."""
+        """End the zygote if it is running. The children that it has forked keep running."""
         if self._zygote is not None:
             await self._retire(self._zygote)
 
     async def _retire(self, zygote: ZygoteHandle) -> None:
-        """End a zygote that did not answer, dead or not; its other pending starts are retried with the next one."""
+        """End a zygote that did not answer. Other starts that wait for this zygote are retried with the next one."""
         with trio.CancelScope(shield=True):
             async with self._changing:
                 if self._zygote is zygote:
@@ -133,12 +133,12 @@ class ZygoteStarter:
 async def open_zygote_starter(
     names: Sequence[str] = AGENT_PRELOADS, *, environment: Mapping[str, str] | None = None
 ) -> AsyncIterator[ZygoteStarter]:
-    """Open a starter with a zygote that is ready; the owners of its children must wait for them before the block ends.
+    """Open a starter with a zygote (a process from which children are forked) that is ready.
 
-    The zygote imports the modules in *names* and calls the functions named `module:function`. In /proc, where stray
-    processes are searched, its children show *environment*, not their own. Within the block this process adopts
-    orphaned descendants; see `run_reaper`. Enter it on the main thread. Raises `StartFailed` if the zygote does not
-    start.
+    The zygote imports the modules in *names* and calls the functions named `module:function`. In /proc its children
+    show *environment* instead of their own, which matters for searches for stray processes. In the block this process
+    adopts orphaned descendants; see `run_reaper`. Enter it on the main thread, and wait for all children before the
+    block ends. Raises `StartFailed` if the zygote does not start.
     """
     had_adopted = become_subreaper(yes=True)
     starter = ZygoteStarter(names, environment)
@@ -152,16 +152,23 @@ async def open_zygote_starter(
 
 
 async def _open_zygote(names: Sequence[str], environment: Mapping[str, str] | None) -> ZygoteHandle:
-    """Start a zygote and wait until it is ready; end it after an error or a cancellation."""
+    """Start a zygote and wait until it is ready; end it after an error or a cancellation. Raises `StartFailed`."""
     zygote = _start_zygote(names, environment)
     is_ready = False
     try:
         packet = await zygote.requests.recv(REPORT_LIMIT)
         if not packet:
-            raise StartFailed("the zygote died before it was ready", status=await zygote.process.wait())
+            raise StartFailed(
+                "the zygote, from which agents are forked, ended before it was ready; start the session again",
+                status=await zygote.process.wait(),
+            )
         report = ChildReport.from_bytes(packet)
         if report.failure is not None:
-            raise StartFailed(f"the zygote could not be prepared: {report.failure}", report.errno)
+            raise StartFailed(
+                f"the zygote, from which agents are forked, could not import all modules ({report.failure}); "
+                "check the installation",
+                report.errno,
+            )
         is_ready = True
     finally:
         if not is_ready:
@@ -183,7 +190,7 @@ def _start_zygote(names: Sequence[str], environment: Mapping[str, str] | None) -
 
 @attrs.frozen
 class ExecStarter:
-    """Starter that runs a new interpreter for each child. Use it on the main thread."""
+    """Starter that runs a new Python interpreter for each child, without a zygote. Use it on the main thread."""
 
     async def start(
         self,
@@ -193,7 +200,7 @@ class ExecStarter:
         stdout: int | None = None,
         stderr: int | None = None,
     ) -> ChildProcess:
-        """Start a child, as `ProcessStarter.start`. In /proc it shows the environment of *start*."""
+        """Start a child like `ProcessStarter.start`. In /proc the child shows the environment of *start*."""
         with translate_start_errors(), open_descriptor_channel(start, descriptors, stdout, stderr) as channel:
             numbers = channel.passed.numbers
             child = start_module(

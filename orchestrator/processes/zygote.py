@@ -1,7 +1,7 @@
-"""Zygote: a process that imports all modules once and forks a child for each request.
+"""Zygote: a process that imports all modules once and then forks a child for each request of the root process.
 
-`python -P -m coterie.orchestrator.processes.zygote SOCKET ROOT [NAME ...]`. It has one thread and runs no event loop,
-so that a fork is safe. Its forks are children of the root and outlive the zygote.
+Command line: `python -P -m coterie.orchestrator.processes.zygote SOCKET ROOT [NAME ...]`. It has one thread and no
+event loop, so that a fork is safe. The forked processes are children of the root and outlive the zygote.
 """
 
 import array
@@ -24,11 +24,11 @@ TITLE = "coterie zygote"
 DESCRIPTORS = 253
 """Maximum number of descriptors in one packet, a limit of the kernel."""
 WHILE_IMPORTING = (2000, 20, 20)
-"""Thresholds of the garbage collector during imports; the default ones cost a tenth of the import time."""
+"""Thresholds of the garbage collector during imports; with the default ones, imports take about ten percent longer."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Import the modules, report that the zygote is ready, and serve until the socket is closed."""
+    """Import the modules, report that the zygote is ready, and fork a child per request until the socket is closed."""
     number, root, *names = arguments
     if not die_with_parent(int(root)):
         return 1
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def prepare(names: Sequence[str]) -> None:
-    """Import modules (`package.module`) and call functions (`package.module:function`)."""
+    """Import the modules (`package.module`) and call the functions (`package.module:function`) in *names*."""
     # The collector stays enabled, so that later imports reuse freed memory. If memory were freed only at the end,
     # children would fill the gaps, and each would copy the pages around them.
     thresholds = gc.get_threshold()
@@ -72,7 +72,7 @@ def prepare(names: Sequence[str]) -> None:
 
 
 def _receive(requests: socket.socket) -> tuple[int, list[int]] | None:
-    """Receive the number of sent descriptors and the received ones; None when the root has closed the socket."""
+    """Receive a request: the number of descriptors sent, and those received; None if the root closed the socket."""
     size = socket.CMSG_SPACE(DESCRIPTORS * array.array("i").itemsize)
     packet, ancillary, _, _ = requests.recvmsg(COUNT_SIZE, size, socket.MSG_CMSG_CLOEXEC)
     if not packet:
@@ -84,14 +84,14 @@ def _receive(requests: socket.socket) -> tuple[int, list[int]] | None:
 
 
 def _start_child(requests: socket.socket, root: int, count: int, numbers: Sequence[int]) -> None:
-    """Fork the child, or report why that failed."""
+    """Fork the requested child, or report why it cannot be forked. *count* is the number of descriptors sent."""
     if not numbers:
         return  # no report socket was received; the root reads end of file
     with socket.socket(fileno=os.dup(numbers[0])) as answer:
         if _is_abandoned(answer):
             return
         if len(numbers) < count:
-            ChildReport(failure="the zygote has too many descriptors open").send(answer)
+            ChildReport(failure="the zygote has too many open files; raise the limit (ulimit -n)").send(answer)
         else:
             # Threads that Python does not know count too.
             threads = len(list(Path("/proc/self/task").iterdir()))
@@ -100,7 +100,7 @@ def _start_child(requests: socket.socket, root: int, count: int, numbers: Sequen
 
 
 def _is_abandoned(answer: socket.socket) -> bool:
-    """Return True if the root no longer waits for the child it requested, for example because the zygote was paused."""
+    """Return True if the root no longer waits for the requested child, for example because the zygote was paused."""
     poll = select.poll()
     poll.register(answer, 0)
     return bool(poll.poll(0))

@@ -1,4 +1,4 @@
-"""Root's end of the channel to one agent: model calls, spawn requests, prompts, plans and compaction."""
+"""The root's side of the connection to one agent process: model calls, new agents, prompts, plans and compaction."""
 
 from collections.abc import Callable
 from functools import partial
@@ -44,34 +44,34 @@ from coterie.orchestrator.supervisor.in_process_agents import InProcessAgents
 
 @attrs.define(eq=False)
 class AgentConnection:
-    """Server of one incarnation of an agent; `run` returns when the agent closes its end of the channel."""
+    """Server in the root for the messages of one agent process. `run` returns when the process disconnects."""
 
     _gateway: Gateway
-    """Gateway client of the agent; the caller closes it after the agent has ended."""
+    """Gateway client that admits the agent's model calls. The caller closes it after the agent has ended."""
     _on_message: Callable[[AgentMessage], None]
-    """Callback for every message and request."""
+    """Called with each message and request of this agent, before it is handled."""
     _spawner: Spawner
     _prompter: UserPrompter | None = None
-    """Prompter for permissions; None refuses them."""
+    """Asks the user for permissions; None denies every permission request of the agent."""
     _agent: str = ""
     """Name of the agent."""
     _approvals: AgentApprovals | None = None
-    """Handler of the agent's plans and decisions; None if they are not supported."""
+    """Handler of the agent's plans and of its decisions on plans; None if the connection does not support plans."""
     in_process: InProcessAgents = attrs.field(init=False)
-    """Agents that run as tasks in the process of this agent."""
+    """Subagents that run as tasks in the process of this agent; their messages use this connection too."""
     _channel: RequestChannel[AgentMessage] | None = attrs.field(default=None, init=False)
     _permits: dict[int, tuple[Permit, trio.Event]] = attrs.field(factory=dict, init=False)
-    """Permits that the agent holds, each with the event of its release."""
+    """Permissions for model calls that the agent has now, by number. The event is set when the agent releases one."""
     open_prompts: int = attrs.field(default=0, init=False)
-    """Number of prompts that wait for an answer of the user."""
+    """Number of permission prompts of this agent that wait for an answer of the user."""
 
     def __attrs_post_init__(self) -> None:
         self.in_process = InProcessAgents(self.send)
 
     async def run(self, messages: MessageChannel[AgentFrame]) -> None:
-        """Serve *messages* until the agent disconnects. Permits that it still holds are charged in full.
+        """Serve *messages* until the agent disconnects. Its unsettled model calls are charged with their maximum price.
 
-        The agents in its process are ended too. Raises `ControlLost`, in a group, for an invalid message.
+        Subagents in its process are then recorded as killed. Raises `ControlLost`, in a group, for an invalid message.
         """
         channel = self._channel = RequestChannel[AgentMessage](messages)
         try:
@@ -84,25 +84,26 @@ class AgentConnection:
             channel.close()
 
     def deliver(self, envelope: Envelope) -> None:
-        """Deliver a trusted message to the agent over the channel. Raises `ControlLost` if it has disconnected."""
+        """Send a mail message to the agent over this trusted connection. Raises `ControlLost` if not connected."""
         self.send(DeliverMessage.of(envelope))
 
     async def compact(self, pivot: Pivot | None) -> CompactionDone | NotCompacted:
-        """Request a compaction of the agent's conversation and wait for it. May be called concurrently.
+        """Ask the agent to compact its conversation (replace old turns by a summary), and wait for the result.
 
-        Cancellation does not stop the compaction. Raises `ControlLost` if the agent is not connected.
+        May be called concurrently. Cancellation does not stop the compaction. Raises `ControlLost` without a
+        connection.
         """
         if self._channel is None or self._channel.is_closed:
-            raise ControlLost("the agent has no connection")
+            raise ControlLost("the agent has no process that is connected; a message to it starts one")
         try:
             return await self._channel.request(CompactJob(pivot=pivot))
         except ControlLost:
             return NotCompacted(reason=AGENT_GONE)
 
     def send(self, message: WireMessage) -> None:
-        """Send *message* to the agent. Raises `ControlLost` if it has disconnected or not connected yet."""
+        """Send *message* to the agent process. Raises `ControlLost` if it has not connected yet or has disconnected."""
         if self._channel is None:
-            raise ControlLost("the agent has not connected yet")
+            raise ControlLost("the process of the agent is starting and has not connected yet; try again soon")
         self._channel.send(message)
 
     async def _handle_message(self, message: AgentMessage) -> None:
@@ -154,7 +155,7 @@ class AgentConnection:
         return None
 
     async def _handle_withdrawal(self, request: AgentMessage) -> None:
-        """Withdraw an abandoned plan or prompt; those of an agent that died stay open."""
+        """Withdraw a plan or prompt for which the agent no longer waits. Those of an agent that died stay open."""
         match request:
             case SubmitPlan():
                 await self._require_approvals().withdraw(request)
@@ -164,7 +165,7 @@ class AgentConnection:
     async def _hold_permit(
         self, request: AdmitCall, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Wait for admission, then hold the permit until the agent releases it. Raises `BudgetSpent`."""
+        """Wait until the gateway admits the model call; end when the agent releases it. Raises `BudgetSpent`."""
         # The root uses its own price table.
         intent = attrs.evolve(request.intent, model=known_models().get(request.intent.model.id))
         async with self._gateway.admit(intent) as permit:
@@ -180,7 +181,7 @@ class AgentConnection:
         try:
             return self._permits[number][0]
         except KeyError as exc:
-            raise ControlLost(f"unknown permit {number}") from exc
+            raise ControlLost(f"the agent reported on unknown model call {number}; its process is killed") from exc
 
     async def _prompt(self, request: PromptUser) -> PromptAnswered:
         if self._prompter is None:
@@ -194,5 +195,5 @@ class AgentConnection:
 
     def _require_approvals(self) -> AgentApprovals:
         if self._approvals is None:
-            raise ControlLost("approvals are not available on this connection")
+            raise ControlLost("this agent cannot submit or decide plans; it must work without an approved plan")
         return self._approvals

@@ -1,4 +1,4 @@
-"""One process of an agent: its start, connection, watch for a stall, stop and outcome."""
+"""One process of an agent, as the root sees it: start, connection, detection of a stall, stop, and outcome."""
 
 import contextlib
 import signal
@@ -47,61 +47,62 @@ from coterie.session_directory import SessionDirectory
 
 OpenChannel = AbstractAsyncContextManager[MessageChannel[AgentFrame]]
 FINAL_MESSAGES_TIMEOUT = 1.0
-"""Seconds in which messages that an agent sent before it ended are received."""
+"""Maximum seconds to receive the messages that an agent sent before it ended."""
 ORPHANS_TIMEOUT = 5.0
-"""Seconds in which the orphans of an agent, which are killed, have ended."""
+"""Maximum seconds to kill the remaining commands of an ended agent and wait for their end."""
 
 
 @attrs.define(eq=False, kw_only=True)
 class AgentProcess:
-    """One process of an agent, or its task in the process of its parent; owned by the task that calls `run`."""
+    """One process of an agent, or an agent's task in the process of its parent. The task that calls `run` owns it."""
 
     spec: AgentSpec
     services: RootServices
     limits: ProcessLimits
     spawner: Spawner
-    """Spawner of the agent's children."""
+    """Starts and stops subagents for this agent."""
     emit: Callable[[Event], None]
-    """Receives each change of the state."""
+    """Called with an event at each change of the agent's state."""
     shutdown_reason: Callable[[], str]
-    """Returns the reason that the agent is given with a shutdown request."""
+    """Returns the reason to send to the agent in a shutdown request."""
     has_busy_children: Callable[[], bool]
-    """Returns True while a child of the agent works."""
+    """Returns True while a subagent of this agent is working."""
     is_killed_immediately: Callable[[], bool]
-    """Returns True if a stop kills the process without a shutdown request."""
+    """Returns True if a stop must kill the process immediately instead of sending a shutdown request first."""
     is_in_process: bool = False
-    """True for a task in the process of its parent."""
+    """True if the agent is a task in the process of its parent, without a process of its own."""
     child: RunningChild | None = attrs.field(default=None, init=False)
-    """Handle of the process; None before it is started."""
+    """Handle of the agent's process or task; None before it is started."""
     state: AgentState | None = attrs.field(default=None, init=False)
     connection: AgentConnection | None = attrs.field(default=None, init=False)
-    """Root's end of the channel; None before it is served."""
+    """The root's side of the connection to the agent; None before the process is started."""
     message_count: int = attrs.field(default=0, init=False)
-    """Messages received from the agent."""
+    """Number of messages and requests received from the agent so far."""
     has_called_model: bool = attrs.field(default=False, init=False)
     """True once the agent has requested a model call."""
     _failure: RunFailed | None = attrs.field(default=None, init=False)
-    """Reason that the agent gave for its failure."""
+    """Failure that the agent has reported for its task; None if it has reported none."""
     _silence: float | None = attrs.field(default=None, init=False)
-    """Seconds without a sign of life, if they were too many."""
+    """Seconds without progress after which the process was stopped as stalled; None if it has not stalled."""
     _is_interrupted: bool = attrs.field(default=False, init=False)
-    """True if the user has ended the agent's turn."""
+    """True if the user has cancelled the agent's turn."""
     _stalled: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
-    """Cancelled by a stall; its block waits for the end of the process."""
+    """Scope of the wait for the end of the process. A stall cancels it, so that the process is stopped."""
     _stop_deadline: float | None = attrs.field(default=None, init=False)
-    """Time, by trio's clock, by which the current stop is over; None if no stop is running."""
+    """Time of trio's clock at which the stop in progress must be over; None if the process is not being stopped."""
 
     async def run(
         self, client: GatewayClient, host: "AgentProcess | None", task_status: trio.TaskStatus[Spawned]
     ) -> None:
-        """Start the process and serve it until it is reaped; its model calls are admitted by *client*.
+        """Start the process and serve its connection until it is reaped. *client* admits its model calls.
 
-        An in-process agent is started in *host*, the process of its parent. Cancellation asks the agent to end, waits,
-        terminates it, waits, and kills the rest. Raises `StartFailed`.
+        An in-process agent is started in *host*, the process of its parent. *task_status* is started once the agent
+        process runs. Cancellation sends a shutdown request, waits, sends SIGTERM, waits, and kills what remains. Raises
+        `StartFailed`.
         """
         if self.is_in_process:
             if host is None or host.connection is None or host.child is None:
-                raise StartFailed("the process of the agent's parent has ended")
+                raise StartFailed("it runs in the process of its parent agent, which has ended; start the parent first")
             self.child = task = host.connection.in_process.run(self.spec, host.child)
             await self._serve_until_exit(task, client, nullcontext(task.channel), task_status)
             return
@@ -178,13 +179,13 @@ class AgentProcess:
         is_served.set()
 
     async def _watch(self, child: RunningChild, connection: AgentConnection) -> None:
-        """Report a stall if the agent makes no progress for `stall_after` seconds."""
+        """Stop the agent as stalled if it makes no progress for `stall_after` seconds."""
         seconds = self.limits.stall_after
         await wait_for_stall(lambda: self._activity(child, connection), seconds)
         self.report_stall(seconds)
 
     def _activity(self, child: RunningChild, connection: AgentConnection) -> Activity | None:
-        """Progress of a busy agent; None for one that waits for children, the user or the gateway."""
+        """Return counters of the agent's progress; None if it has reason to wait, e.g. for subagents or the user."""
         name = self.spec.name
         running_calls, waiting_calls = self.services.gateway.activity(name)
         is_busy = self.state in ("starting", "running") and not connection.open_prompts and not waiting_calls
@@ -194,7 +195,7 @@ class AgentProcess:
         return self.state, self.message_count, wakeups, *written_bytes(self._session.agent_directory(name))
 
     async def _stop(self, child: RunningChild, connection: AgentConnection) -> None:
-        """End the process, its group and its orphans; returns when it is reaped. Shielded."""
+        """End the process, its group and its orphans, and return once it is reaped. Shielded from cancellation."""
         is_killed, grace = self.is_killed_immediately(), self.limits.grace
         self._stop_deadline = trio.current_time() + (0.0 if is_killed else 2 * grace) + ORPHANS_TIMEOUT
         with trio.CancelScope(shield=True):
@@ -234,7 +235,7 @@ class AgentProcess:
             connection.deliver(envelope)
 
     def handle(self, message: AgentMessage) -> None:
-        """Count a message of the agent, and record its state or failure."""
+        """Process a message of the agent: count it, and record a change of state, a failure or a model call."""
         self.message_count += 1
         match message:
             case AdmitCall():
@@ -245,7 +246,7 @@ class AgentProcess:
                 self.set_state(message.activity, message.what)
 
     def set_state(self, state: AgentState, what: str = "") -> None:
-        """Change the state and emit it; a process that is stopping or has ended does not go back."""
+        """Change the state and emit an event. Ignored after the end; while stopping, only an end is accepted."""
         if self.state in PROCESS_ENDS or (self.state == "stopping" and state not in PROCESS_ENDS):
             return
         self.state = state
@@ -263,42 +264,42 @@ class AgentProcess:
         )
 
     def report_stall(self, silence: float) -> None:
-        """Emit that the agent made no progress for *silence* seconds, and stop it."""
+        """Set the state to "stalled" because of *silence* seconds without progress, and make `run` stop the process."""
         self._silence = silence
         self.set_state("stalled", f"no sign of life for {silence:g} seconds")
         self._stalled.cancel()
 
     def interrupt(self) -> None:
-        """Cancel the agent's turn. No-op before the process is started."""
+        """Cancel the turn that the agent is working on. No-op before the process is started."""
         if self.child is not None:
             self._is_interrupted = True
             self.child.send_signal(signal.SIGTERM)
 
     def kill_if_stopping(self) -> None:
-        """Kill the process if it is being stopped, without waiting for the grace period."""
+        """Kill the process without a further grace period if it is already being stopped."""
         if self._stop_deadline is None or self.child is None or self.child.has_ended():
             return
         self._stop_deadline = trio.current_time() + ORPHANS_TIMEOUT
         self.child.send_signal_to_group(signal.SIGKILL)
 
     def spawned(self) -> Spawned:
-        """Result of the spawn request, for the parent."""
+        """Return the result of the spawn request that started this agent, for its parent."""
         return Spawned(name=self.spec.name, incarnation=self.spec.incarnation.number, report=self.spec.report)
 
     @property
     def is_ready(self) -> bool:
-        """True if the process can be the parent of others."""
+        """True if the agent has started, so that subagents can be started for it, and has not ended."""
         if self.child is None or self.child.has_ended():
             return False
         return self.state in ("running", "waiting", "idle", "plan_pending")
 
     @property
     def stop_time(self) -> float:
-        """Seconds that the current stop may still take; 0 without a stop, or if it takes too long."""
+        """Seconds that the stop in progress may still take; 0 if there is none or if it is late."""
         return 0.0 if self._stop_deadline is None else max(0.0, self._stop_deadline - trio.current_time())
 
     def outcome(self) -> AgentOutcome:
-        """Outcome of the process, which is reaped."""
+        """Return how the process ended. Call it only once the process is reaped."""
         assert self.child is not None
         assert self.child.status is not None
         status = self.child.status
@@ -317,7 +318,7 @@ class AgentProcess:
 
     @property
     def is_end_final(self) -> bool:
-        """True if the agent must not be restarted, whatever the end of the process."""
+        """True if the agent must not be restarted: it was stopped, lost its parent, or needs a correction by a user."""
         is_stopped = self._is_interrupted or (self.state == "stopping" and self._silence is None)
         # A subagent ends with the process of its parent, because the parent's tool call has ended too.
         is_lost = isinstance(self.child, InProcessAgent) and self.child.is_lost and not self.spec.is_teammate

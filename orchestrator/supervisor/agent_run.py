@@ -1,4 +1,4 @@
-"""One agent over its restarts, and the restart policy."""
+"""One agent over all starts of its process, and the restart policy."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
@@ -30,22 +30,22 @@ from coterie.session_directory import MAIN, TASKS, SessionDirectory
 from coterie.suggestions import did_you_mean
 
 FINISH_TIMEOUT = 5.0
-"""Seconds for each step that publishes the end of an agent."""
+"""Maximum seconds for each step after the end of an agent's task, such as its report and its state on the roster."""
 TASK_LINE_LENGTH = 200
-"""Maximum characters of a task on the roster."""
+"""Maximum characters of an agent's task on the roster (list of the session's agents); longer tasks are cut."""
 NO_PROCESS = "it has no process now; a message starts it again"
 
 
 @attrs.frozen(kw_only=True)
 class RestartPolicy:
-    """Number of crashes of an agent's process that one task survives."""
+    """Rule for restarts after crashes of an agent's process: at most `limit` restarts for one task."""
 
     limit: int = 2
     first_wait: float = 0.5
-    """Seconds before the first restart; doubled before each further one."""
+    """Seconds before the first restart; doubled before each further restart."""
 
     def wait_after(self, crashes: int) -> float | None:
-        """Seconds to wait after so many crashes; None if there is no further restart."""
+        """Return the seconds before the restart after this number of crashes; None if there is no further restart."""
         return None if crashes > self.limit else self.first_wait * 2 ** (crashes - 1)
 
 
@@ -54,11 +54,11 @@ NO_RESTARTS = RestartPolicy(limit=0)
 
 @attrs.define(eq=False)
 class NotRunning(AgentError):
-    """No agent of this name runs."""
+    """Error: no agent with the requested name is running in the session."""
 
     name: str
     running: tuple[str, ...]
-    """Names of the running agents."""
+    """Names of the agents that are running, for the suggestion in the text."""
 
     def __str__(self) -> str:
         return f"{self.name!r} is not running; {did_you_mean(self.name, self.running)}"
@@ -66,49 +66,49 @@ class NotRunning(AgentError):
 
 @attrs.define(eq=False, kw_only=True)
 class AgentRun:
-    """One agent over its restarts, including the time in which it waits for a message without a process."""
+    """One agent over all starts of its process, and over the time in which it has no process and waits for messages."""
 
     spec: AgentSpec
-    """Spec of the first task; each start has its own, see `AgentProcess.spec`."""
+    """Start parameters for the first task; each start has its own version, see `AgentProcess.spec`."""
     budget: Decimal | None = None
-    """Maximum dollars of the agent with its descendants; None for no limit of its own."""
+    """Maximum dollars that the agent and its descendants may spend; None if they have no separate limit."""
     isolation: Isolation | None = None
-    """Kind of workspace of its own; None to share the parent's directory."""
+    """Kind of separate workspace, for example a git worktree; None if the agent works in its parent's directory."""
     is_in_process: bool = False
-    """True for a task in the process of its parent."""
+    """True if the agent is a task in the process of its parent."""
     is_kept: bool = False
-    """True if a later message starts the agent again."""
+    """True if the agent is started again when a message arrives after its task is done."""
     is_resumed: bool = False
-    """True if an earlier root had started the agent."""
+    """True if an earlier root process of the session has started this agent."""
     team: tuple[SpawnRequest, ...] = ()
-    """Agents that the root spawns for this one once it is ready."""
+    """Requests for agents that the root must start as children of this agent once it is ready."""
     request: SpawnRequest | None = None
-    """Request of the parent; None for the lead, which the user starts."""
+    """Request of the parent for this agent; None for the lead (the first agent), which the user starts."""
     outcome: AgentOutcome | None = None
-    """Outcome of the latest process, also under an earlier root; None before the first outcome of a task."""
+    """How the latest process ended, also under an earlier root; None until a process of the current task has ended."""
     workspace: AgentWorkspace = attrs.field(
         default=attrs.Factory(lambda run: run.spec.workspace, takes_self=True), init=False
     )
-    """Workspace of the latest start."""
+    """Working directory and worktree of the latest start."""
     report: MessageId = attrs.field(default=attrs.Factory(lambda run: run.spec.report, takes_self=True), init=False)
-    """Id of the report of the current task, the same for each incarnation."""
+    """Id of the report about the current task, the same after restarts, so that the parent gets one report."""
     process: AgentProcess | None = attrs.field(default=None, init=False)
-    """Latest process of the current task; None before the first."""
+    """Latest process for the current task; None before the task's first process."""
     children: Spawner | None = attrs.field(default=None, init=False)
-    """Spawner of the agent's children at the current task; None before the first task."""
+    """Starts and stops subagents for this agent during the current task; None before the first task."""
     cancel_scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
-    """Scope of the run: cancellation stops the agent and its children."""
+    """Cancelling this scope stops the agent and its children."""
     ended: trio.Event = attrs.field(factory=trio.Event, init=False)
-    """Set when the run has ended and is no longer registered."""
+    """Set when the agent has ended and is removed from `AgentRuns`."""
     stopped_by: str | None = attrs.field(default=None, init=False)
-    """Name of the first agent that stopped it, or "the user"."""
+    """First requester of a stop: the name of an agent or "the user"; None if no stop was requested."""
     crash_count: int = attrs.field(default=0, init=False)
-    """Crashes at the current task."""
+    """Number of crashes of the agent's process during the current task."""
     pending_spawns: int = attrs.field(default=0, init=False)
-    """Number of pending spawns that the agent did not request: of its team, or by the user."""
+    """Number of children that are being started for the agent without its request: from its team, or by the user."""
     _restarts: RestartPolicy = attrs.field(default=NO_RESTARTS, init=False)
     _is_task_recorded: bool = attrs.field(default=False, init=False)
-    """True once the transcript has the task."""
+    """True once the agent's transcript contains the task, so that a restart does not send the task again."""
 
     @property
     def name(self) -> str:
@@ -117,7 +117,7 @@ class AgentRun:
 
     @property
     def member_origin(self) -> MemberOrigin | None:
-        """Origin of the agent for the roster; None for an offline job, which leaves the earlier one."""
+        """Agent type, parent and shortened task for the roster; None for an offline job, which changes no entry."""
         spec = self.spec
         if spec.job is not None:
             return None
@@ -127,34 +127,34 @@ class AgentRun:
 
     @property
     def task(self) -> str:
-        """Task for the next start; empty once it is in the transcript."""
+        """Task to pass to the next start; empty once it is in the transcript."""
         return "" if self._is_task_recorded else self.spec.task
 
     @property
     def is_done(self) -> bool:
-        """True if the latest process has ended well."""
+        """True if the latest process has ended with success."""
         return self.outcome is not None and self.outcome.end == "done"
 
     @property
     def is_idle(self) -> bool:
-        """True if the agent waits for messages, with a process or without."""
+        """True if the agent has no work and waits for messages, with or without a process."""
         if self.process is None:
             return self.outcome is not None
         return self.process.state in ("idle", "done")
 
     @property
     def is_ready(self) -> bool:
-        """True if the agent has a process that can be the parent of others."""
+        """True if the agent has a running process, so that subagents can be started for it."""
         return self.process is not None and self.process.is_ready
 
     @property
     def shutdown_reason(self) -> str:
-        """Reason that a shutdown request gives."""
+        """Reason to give the agent in a shutdown request."""
         return f"{self.stopped_by} stopped it" if self.stopped_by else "the session or its parent has ended"
 
     @contextlib.contextmanager
     def spawning(self, notify: Callable[[], None]) -> Iterator[None]:
-        """Count a spawn for the agent within the block, so that its children are not idle; *notify* at the end."""
+        """Count a child that is being started for the agent as pending in this block, then call *notify*."""
         self.pending_spawns += 1
         try:
             yield
@@ -163,7 +163,7 @@ class AgentRun:
             notify()
 
     def begin_task(self, restarts: RestartPolicy, children: Spawner) -> None:
-        """Begin the first task or, after an outcome, the task of a new message."""
+        """Reset the state for the first task or, if a task has ended, for the task of a new message."""
         if self.outcome is not None:
             self.report = new_message_id()
             self._is_task_recorded = True
@@ -172,7 +172,7 @@ class AgentRun:
         self._restarts, self.children = restarts, children
 
     async def open_workspace(self, session: SessionDirectory) -> None:
-        """Open the agent's worktree if it needs one: the earlier one, or a new one. Raises `StartFailed`."""
+        """Open the agent's git worktree, new or from an earlier start, if it has its own. Raises `StartFailed`."""
         if self.isolation is None:
             return
         origin = self.spec.workspace.directory or session.project
@@ -183,13 +183,13 @@ class AgentRun:
         self.workspace = AgentWorkspace(directory=worktree.directory, worktree=worktree)
 
     def begin_process(self, process: AgentProcess) -> None:
-        """Record *process* as the next start of the agent, and publish its state."""
+        """Record *process* as the latest process of the agent, and publish its state "starting"."""
         self.process = process
         again = self.outcome and f"again, {self.crash_count} of {self._restarts.limit}: {self.outcome.summary}"
         process.set_state("starting", again or "")
 
     def end_process(self, process: AgentProcess) -> float | None:
-        """Record the outcome of the reaped *process*; return the seconds before a restart, None for no restart."""
+        """Record how the reaped *process* ended. Return the seconds before a restart; None if it is not restarted."""
         self.outcome = process.outcome()
         # The task is recorded before the first model call. After an earlier crash it is sent again, because a repeated
         # task is better than a lost one.
@@ -205,38 +205,41 @@ class AgentRun:
         return wait
 
     def explain(self, why: str) -> None:
-        """Add the sentence *why* to the outcome, if there is one."""
+        """Add the sentence *why* to the explanation in the outcome, if there is an outcome."""
         if self.outcome is not None:
             self.outcome = attrs.evolve(self.outcome, why=f"{why} {self.outcome.why}".rstrip())
 
     async def stop(self, by: str) -> None:
-        """Stop the agent and its children, and return when all have ended; the first *by* is reported."""
+        """Stop the agent and its children, and return when all have ended. The report names the first *by*."""
         self.stopped_by = self.stopped_by or by
         self.cancel_scope.cancel()
         await self.ended.wait()
 
     def request_shutdown(self, request: Envelope) -> None:
-        """Deliver *request* to the incarnation that it is for. Raises `SpawnRefused`."""
+        """Send *request* to the agent's process. Raises `SpawnRefused` if it is for another start of the agent."""
         process = self.process
         if process is None or process.connection is None or process.state in PROCESS_ENDS:
-            raise SpawnRefused(f"{self.name} has no process to stop; a message would start it again")
+            raise SpawnRefused(f"agent {self.name} has no process to shut down; do not send it messages, they start it")
         requested, current = request.recipient.incarnation, process.spec.incarnation.number
         if current != requested:
-            raise SpawnRefused(f"the request is for start {requested} of {self.name}, but start {current} is running")
+            raise SpawnRefused(
+                f"the shutdown request is for start {requested} of agent {self.name}, but start {current} is running; "
+                "send a new request"
+            )
         try:
             process.connection.deliver(request)
         except ControlLost as exc:
-            raise SpawnRefused(f"{self.name} did not receive the request: {exc}") from exc
+            raise SpawnRefused(f"agent {self.name} did not receive the shutdown request: {exc}; try again") from exc
 
     def notify(self, message: ExpectReport | StopWaiting) -> None:
-        """Tell the agent which report to expect, or for which child to stop waiting. No-op without a connection."""
+        """Tell the agent of a report to expect, or of a child not to wait for. No-op if it is not connected."""
         if (connection := self._connection) is not None:
             # An agent that has ended does not wait; a later incarnation gets the expected reports with its spec.
             with contextlib.suppress(ControlLost):
                 connection.send(message)
 
     async def compact(self, pivot: Pivot | None) -> CompactionDone | NotCompacted:
-        """Request a compaction of the agent's conversation and wait for the result."""
+        """Ask the agent to compact its conversation, and wait for the result. May be called without a process."""
         if (connection := self._connection) is not None:
             with contextlib.suppress(ControlLost):
                 return await connection.compact(pivot)
@@ -248,16 +251,16 @@ class AgentRun:
 
     @property
     def recovery_record(self) -> UnfinishedAgent | None:
-        """Record of the current task for the next root; None for the lead, which the user starts."""
+        """Record from which the next root can resume the agent; None for the first agent, which the user starts."""
         if self.request is None or self.spec.parent is None:
             return None
         return UnfinishedAgent(name=self.name, parent=self.spec.parent, request=self.request, report=self.report)
 
     async def finish_task(self, services: RootServices, unfinished: UnfinishedAgents, *, keeps_worktree: bool) -> None:
-        """Publish the outcome of the task; report it to the parent if the agent could not.
+        """Publish how the task ended, and report a failure to the parent in the agent's name.
 
-        The worktree is removed if it holds no unsaved work, unless *keeps_worktree*. Each step is shielded from
-        cancellation and has a deadline.
+        A worktree without unsaved work is removed, unless *keeps_worktree*. The steps are shielded from cancellation;
+        each has a deadline.
         """
         if self.stopped_by is not None:
             self.explain(f"{self.stopped_by[:1].upper()}{self.stopped_by[1:]} stopped it.")
@@ -272,7 +275,7 @@ class AgentRun:
                 await unfinished.end(record, is_kept=is_kept)
 
     async def _publish_end(self, process: AgentProcess, services: RootServices, left: str, *, is_kept: bool) -> None:
-        """Publish the end of *process*; *left* is a sentence about the work in its worktree."""
+        """Publish the end of *process*. *left* is a sentence for the report about the work in the agent's worktree."""
         spec = process.spec
         with trio.move_on_after(FINISH_TIMEOUT, shield=True):
             if self.outcome is not None and not self.is_done:
@@ -289,15 +292,15 @@ class AgentRun:
 
 
 def descendants(runs: Mapping[str, AgentRun], name: str) -> list[AgentRun]:
-    """Return those of *runs* whose agents are descendants of *name*."""
+    """Return the runs of all agents below agent *name*: its children, their children, and so on."""
     own = [run for run in runs.values() if run.spec.parent == name]
     return own + [below for child in own for below in descendants(runs, child.name)]
 
 
 async def _release_worktree(worktree: Worktree, *, keeps_worktree: bool) -> str:
-    """Remove the *worktree* of an ended agent unless it holds unsaved work; return a sentence about its state.
+    """Remove the *worktree* of an ended agent unless it contains unsaved work; return a sentence about its state.
 
-    Shielded, with a deadline; the doctor removes a worktree that remains.
+    Shielded from cancellation, with a deadline. `coterie doctor` removes a worktree that could not be removed here.
     """
     left = describe_work(worktree, WORK_NOT_CHECKED)
     if keeps_worktree:
@@ -311,22 +314,22 @@ async def _release_worktree(worktree: Worktree, *, keeps_worktree: bool) -> str:
 
 
 class AgentRuns(dict[str, AgentRun]):
-    """Runs of a session by name, also of agents that wait without a process for a message."""
+    """Runs of a session's agents by name, including agents that wait for a message without a process."""
 
     def find(self, name: str) -> AgentRun:
-        """Return the run of *name*. Raises `NotRunning`."""
+        """Return the run of agent *name*. Raises `NotRunning` if there is none."""
         if name not in self:
             raise NotRunning(name, tuple(self))
         return self[name]
 
     def move_to_background(self, name: str, why: str = "") -> None:
-        """Tell the parent of *name* to stop waiting for it; the report will come as mail. Raises `NotRunning`."""
+        """Make the parent of *name* stop waiting for it; the report will arrive as mail. Raises `NotRunning`."""
         parent = self.get(self.find(name).spec.parent or "")
         if parent is not None:
             parent.notify(StopWaiting(name=name, why=why))
 
     def wake_lead(self, name: str) -> None:
-        """Interrupt the lead's wait for *name* or for an ancestor of *name*, so that the lead reads its mail."""
+        """End the wait of the lead (the first agent) for *name* or an ancestor of *name*, so that it reads its mail."""
         while (run := self.get(name)) is not None and run.spec.parent is not None:
             if run.spec.parent == MAIN:
                 self.move_to_background(name, "a plan waits for your answer")

@@ -1,4 +1,4 @@
-"""Outcome of a process of an agent, and status of agents, published by the root on the roster and to their parents."""
+"""How an agent's process ended, and messages of the root about agents: states on the roster, reports to parents."""
 
 import signal
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from coterie.mailbox.router import OutgoingMessage
 from coterie.mailbox.transports.session_mail import SessionMail
 
 STDERR_LOG = "stderr.log"
-"""File in an agent's directory: the standard error of its process."""
+"""Name of the file in an agent's directory that receives the standard error of its process."""
 
 ProcessEnd = Literal["done", "failed", "killed"]
 PROCESS_ENDS: tuple[str, ...] = get_args(ProcessEnd)
@@ -27,7 +27,7 @@ PROCESS_ENDS: tuple[str, ...] = get_args(ProcessEnd)
 
 @attrs.frozen(kw_only=True)
 class AgentOutcome:
-    """End of one process of an agent, and its cause."""
+    """How one process of an agent ended, and why."""
 
     name: str
     incarnation: int
@@ -35,15 +35,15 @@ class AgentOutcome:
     status: int
     """Exit status of the process, or the negative number of the signal that ended it."""
     failure: RunFailed | None = None
-    """Cause that the agent reported itself."""
+    """Failure that the agent itself reported before the end; None if it reported none."""
     why: str = ""
-    """Cause that the root knows: a stall, the number of starts, or the name of the agent that stopped it."""
+    """Sentences about causes that only the root knows, such as a stall or a stop; empty if there are none."""
     is_shared: bool = False
     """True if the agent was a task in the process of its parent."""
 
     @property
     def summary(self) -> str:
-        """Causes of an end that was not a success, in sentences."""
+        """Causes of the end as sentences; empty for a success without a special cause."""
         return " ".join(filter(None, (self.why, self._cause)))
 
     @property
@@ -58,25 +58,25 @@ class AgentOutcome:
 
 
 ROOT_NAME = "root"
-"""Name of the root in events and in mail."""
+"""Name of the root process as the source of events and the sender of mail."""
 
 
 @attrs.frozen
 class StatusPublisher:
-    """Publisher of agent states and reports in the name of the root. A failed write is only an event."""
+    """Publisher of agents' states and failures in the name of the root. An error of the mail becomes only an event."""
 
     _mail: SessionMail
     _emit: Callable[[Event], None]
 
     @property
     def sender(self) -> Sender:
-        """Sender of the root's messages."""
+        """Sender of the mail that the root itself writes."""
         return Sender(name=ROOT_NAME, incarnation=1, session=self._mail.session.id, kind="system")
 
     async def report(self, spec: AgentSpec, outcome: AgentOutcome, left: str = "") -> None:
-        """Report the failed end of an agent to its parent; *left* is a sentence about work in its worktree.
+        """Report the failed end of an agent to its parent; *left* is a sentence about work in the agent's worktree.
 
-        The recipient drops the report if the agent has sent one itself, because both have the same id.
+        If the agent has sent its own report, the parent drops this report, because both have the same id.
         """
         if spec.parent is None:
             return
@@ -86,7 +86,7 @@ class StatusPublisher:
         await self._report(spec.name, spec.parent, spec.report, report)
 
     async def publish_failure(self, name: str, parent: str, id_: MessageId, reason: str) -> None:
-        """Report to *parent*, under the report id *id_*, that *name* could not be resumed after a crash."""
+        """Report to *parent*, with report id *id_*, that agent *name* could not be resumed after a crash."""
         summary = f"The session crashed, and {name} could not be resumed: {reason}"
         await self._report(name, parent, id_, TaskNotification(status="failed", summary=summary, agent=name))
 
@@ -94,17 +94,17 @@ class StatusPublisher:
         try:
             await send_report(parent, report, id_, self._mail.router(), self.sender)
         except MailboxError as exc:
-            self._emit(LayerFailed(layer="mail", reason=f"the report on {name} did not reach {parent}: {exc}"))
+            self._emit(LayerFailed(layer="mail", reason=f"agent {parent} got no report on the end of {name}: {exc}"))
 
     async def send_text(self, name: str, text: str) -> None:
-        """Send a text message to agent *name*."""
+        """Send *text* as a mail message from the root to agent *name*."""
         try:
             await self._mail.router().send(self.sender, OutgoingMessage(to=name, body=text))
         except MailboxError as exc:
-            self._emit(LayerFailed(layer="mail", reason=f"a message to {name} could not be sent: {exc}"))
+            self._emit(LayerFailed(layer="mail", reason=f"a message of the root to agent {name} was not sent: {exc}"))
 
     async def set_state(self, name: str, state: MemberState) -> None:
-        """Set the state of agent *name* on the roster."""
+        """Set the state of agent *name* on the roster, the list of the session's agents."""
         try:
             await self._mail.roster.set_state(name, state)
         except MailboxError as exc:

@@ -1,4 +1,4 @@
-"""Child agents of one agent: resolving, spawning, stopping and resuming them, and waiting until all are idle."""
+"""Child agents of one agent: start, stop and resume them, and wait until all are idle."""
 
 import itertools
 import re
@@ -30,11 +30,14 @@ from coterie.session_directory import MAIN
 from coterie.suggestions import did_you_mean
 
 MAX_DEPTH = 3
-"""Maximum depth below the lead; an agent at this depth cannot spawn."""
+"""Maximum depth of an agent below the lead (the first agent). An agent at this depth cannot start others."""
 
 
 def choose_name(request: SpawnRequest, members: Mapping[str, Member], claimed: Collection[str]) -> str:
-    """Return a name that no running or starting agent has. Raises `SpawnRefused` for a requested name in use."""
+    """Return a free name for a new agent: the requested name, or the agent type with a number.
+
+    Raises `SpawnRefused` if the requested name is invalid, or belongs to an agent that is running or starting.
+    """
     if request.name is None:
         stem = re.sub(r"[^a-z0-9]+", "-", request.definition.casefold()).strip("-")[:40] or "agent"
         names = (f"{stem}-{number}" for number in itertools.count(1))
@@ -50,12 +53,14 @@ def choose_name(request: SpawnRequest, members: Mapping[str, Member], claimed: C
 
 
 def resolve_run(request: SpawnRequest, name: str, parent: AgentSpec, project: Path) -> AgentRun:
-    """Resolve *request* of *parent* to the run of an agent with *name*, kept for further messages.
+    """Build the `AgentRun` of a new child *name* of *parent* from *request*, the agent type and the parent's settings.
 
     Blocks on the disk. Raises `SpawnRefused`.
     """
     if parent.depth >= MAX_DEPTH:
-        raise SpawnRefused(f"An agent {MAX_DEPTH} levels below the lead cannot start another; do it yourself.")
+        raise SpawnRefused(
+            f"No agent was started: you are {MAX_DEPTH} levels below the first agent, the limit. Do the task yourself."
+        )
     if request.fork is not None:
         return _fork_run(parent, request, name)
     try:
@@ -91,7 +96,7 @@ def resolve_run(request: SpawnRequest, name: str, parent: AgentSpec, project: Pa
 
 
 def _fork_run(parent: AgentSpec, request: SpawnRequest, name: str) -> AgentRun:
-    """Return the run of a fork of *parent*: without its definition, because a fork of a coordinator works itself."""
+    """Build the `AgentRun` of a fork of *parent* (it starts with the parent's conversation), without agent type."""
     spec = attrs.evolve(
         parent,
         name=name,
@@ -109,31 +114,31 @@ def _fork_run(parent: AgentSpec, request: SpawnRequest, name: str) -> AgentRun:
 
 
 RECHECK_SECONDS = 1.0
-"""Seconds until the next check without a state change, because mail can be taken without one."""
+"""Seconds between two checks without a state change, because an agent can receive mail without one."""
 RECEIVE_CHECKPOINTS = 5
-"""Checkpoints of the event loop in which messages in a socket's buffer are received."""
+"""Number of trio checkpoints after which the messages that were in a socket's buffer are received."""
 
 DescendantRuns = Callable[[], Sequence[AgentRun] | None]
-"""Returns the runs of the agents below one agent; None while some are about to start."""
+"""Function that returns the runs of all agents below one agent; None while another one is about to start."""
 
 
 @attrs.define(eq=False)
 class StateChanges:
-    """Notification of agent state changes for waiting tasks of the root."""
+    """Notification of the root's waiting tasks when the state of any agent changes."""
 
     _waiting: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
 
     def notify(self) -> None:
-        """Wake all tasks that wait."""
+        """Wake all tasks that wait in `next`."""
         self._waiting.unpark_all()
 
     async def next(self) -> None:
-        """Wait for the next change."""
+        """Wait until `notify` is called the next time."""
         await self._waiting.park()
 
 
 async def wait_until_idle(below: DescendantRuns, mailboxes: Path, changes: StateChanges) -> None:
-    """Return when all descendants *below* are idle, and none of the *mailboxes* has a message that would wake one."""
+    """Return when all agents of *below* are idle, and no message in *mailboxes* would wake one of them."""
     while not await _is_idle(below, mailboxes):
         with trio.move_on_after(RECHECK_SECONDS):
             await changes.next()
@@ -152,7 +157,7 @@ async def _is_idle(below: DescendantRuns, mailboxes: Path) -> bool:
 
 
 def _message_counts(runs: Sequence[AgentRun] | None) -> Mapping[str, tuple[int, int]] | None:
-    """Incarnation and number of messages of each agent; None if one of them is busy."""
+    """Return start number and number of received messages of each agent, to notice activity; None if one is busy."""
     if runs is None or not all(run.is_idle for run in runs):
         return None
     processes = {run.name: run.process for run in runs}
@@ -169,10 +174,10 @@ async def spawn_team(
     status: StatusPublisher,
     emit: Callable[[Event], None],
 ) -> None:
-    """Spawn the agents of *requests* for the *lead*, one after the other.
+    """Start the agents of *requests* for the agent *lead*, one after the other.
 
-    Agents without a task are spawned first, so that the others can write to them immediately. If an agent cannot be
-    started, an event is emitted and the lead gets a message. Cancellation does not stop agents that are started.
+    Agents without a task start first, so that the other agents can write to them immediately. If an agent cannot be
+    started, an event is emitted and *lead* gets a message. Cancellation does not stop agents that are started.
     """
     for request in sorted(requests, key=lambda request: bool(request.task)):
         try:
@@ -185,58 +190,62 @@ async def spawn_team(
 
 @attrs.define(eq=False, kw_only=True)
 class ChildAgents:
-    """Children of one agent during one task: they survive a crash of the agent, and end with the task."""
+    """Children of one agent during one task of the agent. They survive its crash, and end with the task."""
 
     parent: AgentRun
     nursery: trio.Nursery
-    """Owner of the children's runs."""
+    """Nursery in which the children run."""
     services: RootServices
     runs: Mapping[str, AgentRun]
-    """All runs of the session, by name."""
+    """Runs of all agents of the session, by name."""
     unfinished: UnfinishedAgents
     changes: StateChanges
     claim: Callable[[SpawnRequest], AbstractContextManager[str]]
-    """Reserves the name of a new agent within a block. Raises `SpawnRefused`."""
+    """Reserves the name of a new agent within its block. Raises `SpawnRefused` if the request is not possible."""
     run_agent: Callable[..., Awaitable[AgentOutcome]]
-    """Runs the agent of an `AgentRun`, as `Supervisor.run_agent`."""
+    """Runs the agent of an `AgentRun` until its end, as `Supervisor.run_agent`."""
     is_closed: bool = attrs.field(default=False, init=False)
-    """True if further spawns are refused, because the agent has ended."""
+    """True if new children are refused, because the task of the parent has ended."""
 
     async def spawn(self, request: SpawnRequest) -> Spawned:
-        """Spawn a child, as `Spawner.spawn`."""
+        """Start a child, and return when it is running. Raises `SpawnRefused`."""
         try:
             with self.claim(request) as name:
                 run = await self._resolve(request, name)
                 # An earlier agent of that name may have open approvals, if it ended while no root was running.
                 await self.services.approvals.close_for_agent(name)
                 if self.is_closed:
-                    raise SpawnRefused(f"{self.parent.name} has ended and cannot start agents.")
+                    raise SpawnRefused(f"No agent was started: its parent {self.parent.name} has ended. Do not retry.")
                 spawned: Spawned = await self.nursery.start(self.run_agent, run)
         except (StartFailed, MailboxError) as exc:
             raise SpawnRefused(f"No agent was started: {exc}.") from exc
         return spawned
 
     async def stop(self, name: str) -> None:
-        """Stop a descendant, as `Spawner.stop`."""
+        """Stop a child or a deeper descendant and wait for its end. Raises `SpawnRefused` if there is none."""
         below = self._below()
         if name not in below:
             raise SpawnRefused(f"You have no running agent {name!r} to stop: {did_you_mean(name, below)}")
         await below[name].stop(self.parent.name)
 
     async def request_shutdown(self, request: Envelope) -> None:
-        """Forward a shutdown request, as `Spawner.request_shutdown`; only the lead may send one.
+        """Send a shutdown request to a descendant. Raises `SpawnRefused`, also if the parent is not the lead.
 
-        The connection, not the message, identifies the sender.
+        The sender in *request* is replaced by the parent, because the connection and not the message identifies the
+        sender.
         """
         requester, name, below = self.parent.name, request.recipient.name, self._below()
         if requester != MAIN or name not in below:
-            raise SpawnRefused(f"you have no running agent {name!r} to shut down: {did_you_mean(name, below)}")
+            raise SpawnRefused(
+                f"{name!r} was not shut down: only the first agent of the session can do this, and only with a running "
+                f"agent below it; {did_you_mean(name, below)}"
+            )
         sender = attrs.evolve(request.sender, name=requester, session=self.services.mail.session.id, kind="lead")
         below[name].request_shutdown(attrs.evolve(request, sender=sender))
         await trio.lowlevel.checkpoint()
 
     async def wait_until_idle(self) -> None:
-        """Wait until all descendants are idle, as `Spawner.wait_until_idle`."""
+        """Wait until all descendants are idle, and no message or pending start is left that would wake one."""
 
         def settled_runs() -> Sequence[AgentRun] | None:
             return None if self.parent.pending_spawns else descendants(self.runs, self.parent.name)
@@ -244,16 +253,16 @@ class ChildAgents:
         await wait_until_idle(settled_runs, self.services.mail.directory, self.changes)
 
     def has_busy(self) -> bool:
-        """Return True if a child is busy."""
+        """Return True if a direct child is working."""
         return any(not child.is_idle for child in self._children())
 
     def has_teammate(self) -> bool:
-        """Return True if a child is a teammate. Children that ran before the session was resumed count too."""
+        """Return True if a direct child is a teammate (it stays for messages), even one that is still to be resumed."""
         is_kept = any(child.spec.is_teammate for child in self._children())
         return is_kept or any(each.request.stays for each in self.unfinished.of(self.parent.name))
 
     def expected_reports(self) -> tuple[Spawned, ...]:
-        """Return the children that the agent had started before a crash and that have not reported."""
+        """Return the children of whose reports a restarted parent must know: they are working or will be resumed."""
         busy = (child for child in self._children() if not child.is_idle and not child.spec.is_teammate)
         to_come = (each for each in self.unfinished.of(self.parent.name) if not each.is_done and not each.request.stays)
         return (
@@ -262,7 +271,7 @@ class ChildAgents:
         )
 
     async def start_team(self) -> None:
-        """Resume the children of an earlier root and spawn the new ones, once the agent can be their parent."""
+        """When the parent is ready, resume its children of an earlier root, then start the members of its team."""
         with self.parent.spawning(self.changes.notify):
             while not self.parent.is_ready:
                 await self.changes.next()
@@ -271,7 +280,10 @@ class ChildAgents:
             await spawn_team(self.parent.team, self, self.parent.name, self.services.status, self.services.emit)
 
     async def _resume(self, agent: UnfinishedAgent) -> None:
-        """Resume an agent of an earlier root, or keep it for messages; report a failure to its parent."""
+        """Resume an agent that ran under an earlier root; if its task is done, wait for messages to it.
+
+        A failure is emitted as an event and reported to its parent, and the record of the agent is deleted.
+        """
         try:
             run = await self._resolve(agent.request, agent.name)
             spec = attrs.evolve(run.spec, report=agent.report)
@@ -291,10 +303,10 @@ class ChildAgents:
             await self.unfinished.discard(agent.name)
 
     async def _resolve(self, request: SpawnRequest, name: str) -> AgentRun:
-        """Resolve *request* within the current rights of the parent. Raises `SpawnRefused`.
+        """Build the `AgentRun` for *request* with at most the current rights of the parent. Raises `SpawnRefused`.
 
-        The children of an agent without an approved plan may only read. The same holds after approval by a rule,
-        because the rule has not checked the files that the children would change.
+        If the parent needs an approved plan and has none, its children may only read. This also holds for a plan that a
+        rule approved, because the rule has not checked the files that the children would change.
         """
         spec = attrs.evolve(self.parent.spec, workspace=self.parent.workspace)
         is_approved = self.services.approvals.is_approved(spec.name)

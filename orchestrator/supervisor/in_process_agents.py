@@ -1,4 +1,4 @@
-"""Root's handles of agents that run as tasks in the process of their parent."""
+"""Handles in the root for agents that run as tasks in the process of their parent agent."""
 
 import contextlib
 import itertools
@@ -27,14 +27,14 @@ from coterie.orchestrator.processes.process_start import StartFailed
 from coterie.process_identity import wait_ended
 
 MAX_SPEC_BYTES = FRAME_LIMIT * 3 // 4
-"""Maximum bytes of a spec; leaves space in the frame for its wrapper."""
+"""Maximum bytes of an agent's start parameters, so that they fit with their wrapper into one frame."""
 CANCEL_TIMEOUT = 10.0
-"""Seconds after SIGKILL in which a task and its shells have ended, unless the whole process hangs."""
+"""Seconds that a killed task and its shells have to end; after that the whole process hangs and is killed."""
 
 
 @attrs.define(eq=False)
 class InProcessAgent:
-    """Handle of an agent that is a task in its parent's process; signals are sent as messages to that process."""
+    """Handle of an agent that is a task in its parent's process. Signals are sent as messages to that process."""
 
     process: ChildProcess
     channel: SubChannel[AgentFrame]
@@ -42,7 +42,7 @@ class InProcessAgent:
     _send: Callable[[WireMessage], None]
     status: int | None = None
     is_lost: bool = attrs.field(default=False, init=False)
-    """True if its process ended before it reported the end of the task."""
+    """True if the process ended before it reported that the task has ended."""
     _is_over: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     @property
@@ -51,15 +51,15 @@ class InProcessAgent:
         return self.process.pid
 
     async def wait_ended(self) -> None:
-        """Wait for the end, as `ChildProcess.wait_ended`."""
+        """Wait until the task has ended, like `ChildProcess.wait_ended` for a process."""
         await self._is_over.wait()
 
     def has_ended(self) -> bool:
-        """Return True if it has ended, as `ChildProcess.has_ended`."""
+        """Return True if the task has ended, like `ChildProcess.has_ended` for a process."""
         return self.status is not None
 
     async def wait(self) -> int:
-        """Wait for the end after SIGKILL, as `ChildProcess.wait`; kill the whole process if the task does not end."""
+        """Wait for the end of a killed task, and return its status. If it does not end, kill the whole process."""
         with trio.move_on_after(CANCEL_TIMEOUT):
             await self.wait_ended()
         if self.status is None:
@@ -73,32 +73,32 @@ class InProcessAgent:
         return self.status
 
     def send_signal(self, number: int) -> None:
-        """Send a signal to the task. No-op if it has ended."""
+        """Send signal *number* to the task as a message. No-op if the task has ended."""
         if self.status is None:
             with contextlib.suppress(ControlLost):  # the process has ended, and the task with it
                 self._send(SignalAgent(line=self._number, number=number))
 
     def send_signal_to_group(self, number: int) -> None:
-        """Send a signal to the task, whose shells end with it."""
+        """Send signal *number* to the task. A task has no process group; its shells end with it."""
         self.send_signal(number)
 
     def end(self, status: int) -> None:
-        """Record the end with *status*. No-op if an end is recorded."""
+        """Record that the task has ended with *status*. No-op if its end is already recorded."""
         if self.status is None:
             self.status = status
             self._is_over.set()
 
 
 RunningChild = ChildProcess | InProcessAgent
-"""Handle of a running agent: both have the same methods."""
+"""Handle of a running agent, a process or a task; both classes have the same methods."""
 
 
 @attrs.define(eq=False)
 class InProcessAgents:
-    """Agents that run as tasks in the process of one parent agent."""
+    """Agents that run as tasks in the process of one parent agent, and the messages to and from them."""
 
     _send: Callable[[WireMessage], None]
-    """Sends a message to the parent's process."""
+    """Sends a message to the process of the parent."""
     _channels: SubChannels[AgentFrame] = attrs.field(init=False)
     _by_channel: dict[int, InProcessAgent] = attrs.field(factory=dict, init=False)
     _numbers: Iterator[int] = attrs.field(factory=itertools.count, init=False)
@@ -108,22 +108,25 @@ class InProcessAgents:
         self._channels = SubChannels(self._send, agent_decoder)
 
     def run(self, spec: AgentSpec, host: RunningChild) -> InProcessAgent:
-        """Start the agent of *spec* as a task in the process of *host*. Raises `StartFailed`."""
+        """Start the agent of *spec* as a task in the process of *host*, and return its handle. Raises `StartFailed`."""
         payload, number = spec.to_bytes(), next(self._numbers)
         if len(payload) > MAX_SPEC_BYTES:
-            raise StartFailed(f"the task is too long: its request has {len(payload):,} bytes, over {MAX_SPEC_BYTES:,}")
+            raise StartFailed(
+                f"the task is too long: with the settings it has {len(payload):,} bytes, over {MAX_SPEC_BYTES:,}; "
+                "write it to a file, and tell the agent to read the file"
+            )
         if self._is_closed or host.has_ended():
-            raise StartFailed("the parent of the agent has ended")
+            raise StartFailed("it runs in the process of its parent agent, which has ended; start the parent first")
         try:
             self._send(StartInProcess(line=number, duty=msgspec.Raw(payload)))
         except ControlLost as exc:
-            raise StartFailed(f"the process of the agent's parent cannot be reached: {exc}") from exc
+            raise StartFailed(f"it runs in its parent's process, which cannot be reached: {exc}; try again") from exc
         process = host.process if isinstance(host, InProcessAgent) else host
         agent = self._by_channel[number] = InProcessAgent(process, self._channels.open(number), number, self._send)
         return agent
 
     def handle(self, message: RelayedMessage | RunOver) -> None:
-        """Handle a message of an in-process agent, or the report of its end."""
+        """Forward a message of an agent to the agent's channel, or record the reported end of the agent."""
         if isinstance(message, RelayedMessage):
             self._channels.handle(message)
         elif (agent := self._by_channel.pop(message.line, None)) is not None:
@@ -131,7 +134,7 @@ class InProcessAgents:
             agent.end(message.status)
 
     def close(self) -> None:
-        """Mark all agents of the process as killed, because the process has ended."""
+        """Record that all agents of the process were killed, because the process has ended."""
         self._is_closed = True
         self._channels.close_all()
         for agent in self._by_channel.values():

@@ -1,7 +1,7 @@
-"""Record of unfinished agents on disk, from which the next root of the session resumes them.
+"""Records on disk of the agents that are unfinished, so that the next root of the session can resume them.
 
-A record holds the spawn request and its requester, but no rights: the rights are derived again from the requester. A
-record is signed, so that another process cannot remove the demand for an approved plan from the request.
+A record contains the spawn request and the name of its requester, but no rights: they are derived again from the
+requester. It is signed, so that another process cannot remove the demand for an approved plan from the request.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from coterie.orchestrator.approvals.store import ApprovalKey
 from coterie.session_directory import MAIN, SessionDirectory
 
 UNFINISHED_FILE = "order.json"
-"""File name of the record in the directory of an agent."""
+"""Name of the record file in the directory of an agent."""
 VERSION = 1
 
 
@@ -32,16 +32,16 @@ class _File(msgspec.Struct, frozen=True):
 
 @attrs.frozen(kw_only=True)
 class UnfinishedAgent:
-    """An agent whose report is expected, or that is kept for messages."""
+    """Record of an agent that still owes a report for its task, or that waits for further messages."""
 
     name: str
     parent: str
-    """Agent that requested it."""
+    """Name of the agent that requested it."""
     request: SpawnRequest
     report: MessageId
-    """Id of its expected report."""
+    """Id of the report about its current task."""
     is_done: bool = False
-    """True if the task is done and the agent is only kept for messages."""
+    """True if its task is done and it only waits for further messages."""
 
     def to_bytes(self, key: ApprovalKey) -> bytes:
         """Encode the record as one line of JSON, signed with *key*."""
@@ -50,31 +50,34 @@ class UnfinishedAgent:
 
     @classmethod
     def from_bytes(cls, data: bytes, key: ApprovalKey) -> "UnfinishedAgent":
-        """Decode the result of `to_bytes`. Raises only `ValueError`, for any *data*."""
+        """Decode the result of `to_bytes`. Raises only `ValueError`, also if *data* is not signed with *key*."""
         try:
             file = msgspec.json.decode(data, type=_File)
             agent = msgspec.json.decode(file.order, type=cls)
         except RecursionError as exc:
-            raise ValueError("it is nested too deeply") from exc
+            raise ValueError("its JSON is nested too deeply; delete the file") from exc
         if file.v != VERSION:
-            raise ValueError(f"version {file.v}; this program reads {VERSION}")
+            raise ValueError(f"its format version is {file.v}, but this program reads version {VERSION}; delete it")
         if not key.verifies(bytes(file.order), file.mac):
-            raise ValueError("another process than the root has written it")
+            raise ValueError("its signature is invalid, so something else than coterie has changed it; delete the file")
         return agent
 
 
 @attrs.define(eq=False)
 class UnfinishedAgents:
-    """Recovery records of one session. A failed write is only an event."""
+    """Records of the unfinished agents of one session. A failed read or write is only reported as an event."""
 
     _session: SessionDirectory
     _key: ApprovalKey
     _emit: Callable[[Event], None]
     _waiting: dict[str, UnfinishedAgent] = attrs.field(factory=dict, init=False)
-    """Agents of an earlier root that are not resumed yet, by name."""
+    """Agents of an earlier root that are still to be resumed, by name."""
 
     async def load(self) -> None:
-        """Load the records of an earlier root. An unreadable record is an event and stays on disk."""
+        """Load the records of an earlier root; delete those of agents without a parent that can be resumed.
+
+        An unreadable record is reported as an event, and its file is not deleted.
+        """
         found = await trio.to_thread.run_sync(self._read_all)
         self._waiting = {agent.name: agent for agent in found}
         for agent in [agent for agent in found if not self._has_parent(agent)]:
@@ -82,45 +85,45 @@ class UnfinishedAgents:
 
     @property
     def names(self) -> frozenset[str]:
-        """Names of the agents that wait to be resumed."""
+        """Names of the agents of an earlier root that are still to be resumed."""
         return frozenset(self._waiting)
 
     def of(self, parent: str) -> list[UnfinishedAgent]:
-        """Return the agents that wait to be resumed and were requested by *parent*."""
+        """Return the agents that are still to be resumed and that *parent* requested."""
         return [agent for agent in self._waiting.values() if agent.parent == parent]
 
     def mark_resumed(self, name: str) -> None:
-        """Record that *name* runs again, or is kept again."""
+        """Remove agent *name* from those that are still to be resumed. Its record stays on disk."""
         self._waiting.pop(name, None)
 
     async def begin(self, agent: UnfinishedAgent) -> None:
-        """Record that *agent* is about to run, and will report."""
+        """Write the record of *agent*, whose task begins now."""
         self.mark_resumed(agent.name)
         await self._save(agent)
 
     async def end(self, agent: UnfinishedAgent, *, is_kept: bool) -> None:
-        """Record that *agent* has reported, and if it *is_kept* for further messages."""
+        """Record that *agent* has reported. Its record is deleted, unless it *is_kept* for further messages."""
         if is_kept:
             await self._save(attrs.evolve(agent, is_done=True))
         else:
             await self.discard(agent.name)
 
     async def _save(self, agent: UnfinishedAgent) -> None:
-        """Write the record of *agent* over its earlier record."""
+        """Write the record of *agent*, and replace the earlier record."""
         try:
             await trio.to_thread.run_sync(_write, self._path(agent.name), agent.to_bytes(self._key))
         except OSError as exc:
-            self._emit_failure(agent.name, f"would not survive a crash: {exc.strerror}")
+            self._emit_failure(agent.name, f"cannot be resumed after a crash; no record was saved: {exc.strerror}")
 
     async def discard(self, name: str) -> None:
-        """Delete the record of *name* and of the agents that it requested."""
+        """Delete the record of agent *name*, and those of its descendants that are still to be resumed."""
         for child in self.of(name):
             await self.discard(child.name)
         self._waiting.pop(name, None)
         try:
             await trio.to_thread.run_sync(lambda: self._path(name).unlink(missing_ok=True))
         except OSError as exc:
-            self._emit_failure(name, f"has ended, but would be resumed: {exc.strerror}")
+            self._emit_failure(name, f"has ended, but will be resumed; its record was not deleted: {exc.strerror}")
 
     def _has_parent(self, agent: UnfinishedAgent) -> bool:
         parent = self._waiting.get(agent.parent)
@@ -142,7 +145,7 @@ class UnfinishedAgents:
         return self._session.directory / "agents" / name / UNFINISHED_FILE
 
     def _emit_failure(self, name: str, problem: str) -> None:
-        self._emit(LayerFailed(layer="supervisor", reason=f"{name} {problem}"))
+        self._emit(LayerFailed(layer="supervisor", reason=f"agent {name} {problem}"))
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Services of the root that its agents are started with and served by, and the time limits of their processes."""
+"""Services that the root process provides to all agents of a session, and the time limits of agent processes."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from coterie.orchestrator.supervisor.stall_watch import STALL_SECONDS
 
 @attrs.frozen(kw_only=True)
 class RootServices:
-    """Services of the root of one session, the same for all of its agents."""
+    """Services that the root of one session provides to all its agents."""
 
     mail: SessionMail
     starter: ProcessStarter
@@ -32,17 +32,17 @@ class RootServices:
     server: str | None = None
     """URL of the embedded API server; None for the real API."""
     mcp: McpHostSupervisor | None = None
-    """Supervisor of the MCP host; None without MCP servers."""
+    """Supervisor of the process that runs the MCP servers; None if the session has none."""
     user: UserPrompter | None = None
-    """Prompter for permissions; None refuses them, unless `asks_later` is set."""
+    """Asks the user for permissions. If None, permissions are denied, unless `asks_later` is set."""
     asks_later: bool = False
-    """True if prompts without a prompter wait until the user answers from a shell."""
+    """True if, without `user`, permission prompts wait until the user answers from a shell."""
     environment: Mapping[str, str] = attrs.field(factory=lambda: dict(os.environ))
-    """Environment of agent processes."""
+    """Environment variables for agent processes."""
 
     @property
     def of_agents(self) -> Services:
-        """Services for an agent process that is started now."""
+        """Addresses and keys of the services, for an agent process that is started now."""
         keys = self.mail.keys
         return Services(
             session_id=self.mail.session.id,
@@ -58,6 +58,6 @@ class ProcessLimits:
     """Time limits of an agent process."""
 
     grace: float = 5.0
-    """Seconds to wait for the end after the shutdown request, and again after SIGTERM."""
+    """Seconds that a process has to end after a shutdown request, and again after SIGTERM."""
     stall_after: float = STALL_SECONDS
-    """Seconds without progress after which a busy agent is stopped and handled as a crash."""
+    """Seconds without progress after which a busy agent is stopped; the supervisor treats this as a crash."""

@@ -1,4 +1,4 @@
-"""Detection of stalled agents by their activity."""
+"""Detection of stalled agents: busy agents whose counters of activity no longer change."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,16 +8,16 @@ import trio
 from coterie.session_directory import EVENT_LOG, TRANSCRIPT
 
 STALL_SECONDS = 660.0
-"""Default seconds without activity; more than ten minutes, because a command may run that long without output."""
+"""Default seconds without activity that are a stall; over ten minutes, because a command may be silent that long."""
 STALL_CHECKS = 10
-"""Number of checks within that time."""
+"""Number of checks of the activity within the time after which an agent is stalled."""
 
 Activity = tuple[object, ...]
-"""Snapshot of counters that change while an agent makes progress; only compared for equality."""
+"""Counters that change while an agent makes progress. Two snapshots are only compared for equality."""
 
 
 async def wait_for_stall(read_activity: Callable[[], Activity | None], seconds: float) -> None:
-    """Return when the activity has not changed for *seconds*; None means that the agent has reason to wait."""
+    """Return when *read_activity* has returned equal values for *seconds*; None is a reason to wait, not a stall."""
     last, since = read_activity(), trio.current_time()
     while True:
         await trio.sleep(seconds / STALL_CHECKS)
@@ -29,14 +29,14 @@ async def wait_for_stall(read_activity: Callable[[], Activity | None], seconds: 
 
 
 def written_bytes(directory: Path) -> Activity:
-    """Return the sizes of the event log and the transcript in *directory*."""
+    """Return the sizes of the event log and the transcript in the agent's *directory*, as activity counters."""
     return tuple(_size(directory / name) for name in (EVENT_LOG, TRANSCRIPT))
 
 
 def wakeup_count(pid: int) -> int:
-    """Return the number of voluntary context switches of a process; it does not grow while the process is stopped.
+    """Return how often process *pid* has waited and run again, as an activity counter; 0 if the process has ended.
 
-    It is the only activity during a long reply, because nothing is written before the reply is complete.
+    During a long reply it is the only counter that changes, because nothing is written before the reply is complete.
     """
     try:
         status = Path(f"/proc/{pid}/status").read_text()

@@ -1,4 +1,4 @@
-"""Supervisor of a session: runs each agent in one task, from its first start to its end, with restarts."""
+"""Supervisor of a session: one task per agent starts it, restarts it after crashes and publishes its end."""
 
 import contextlib
 from collections.abc import Iterator
@@ -27,25 +27,25 @@ TaskStatus = trio.TaskStatus[Spawned]
 
 @attrs.define(eq=False, kw_only=True)
 class Supervisor:
-    """Supervisor of the agents of one session. Call its methods from the root's trio tasks."""
+    """Starts, restarts and stops the agents of one session. Call its methods from trio tasks of the root process."""
 
     services: RootServices
     runs: AgentRuns = attrs.field(factory=AgentRuns)
-    """Runs of the session."""
+    """Runs of the session's agents, by name."""
     limits: ProcessLimits = attrs.field(factory=ProcessLimits)
     restarts: RestartPolicy = attrs.field(factory=RestartPolicy)
     at_once: int = 20
     """Maximum number of agents that run at the same time."""
     is_killing: bool = attrs.field(default=False, init=False)
-    """True if a stop kills agents immediately."""
+    """True if a stop kills agents immediately, without a shutdown request."""
     running: set[str] = attrs.field(factory=set, init=False)
-    """Names of the agents that have a process or are starting one."""
+    """Names of the agents that have a process or are starting one, but not of those that wait without a process."""
     unfinished: UnfinishedAgents = attrs.field(init=False)
-    """Records from which the next root resumes agents if this root is killed."""
+    """Records of unfinished agents; if this root is killed, the next root resumes the agents from them."""
     _claimed: set[str] = attrs.field(factory=set, init=False)
-    """Names of agents that are about to join the roster."""
+    """Names reserved for agents that are being started and are not on the roster yet."""
     _changes: StateChanges = attrs.field(factory=StateChanges, init=False)
-    """Changes of the state of any agent."""
+    """Wakes waiting tasks when the state of any agent changes."""
 
     @unfinished.default
     def _default_unfinished(self) -> UnfinishedAgents:
@@ -54,7 +54,7 @@ class Supervisor:
 
     @classmethod
     def build(cls, services: RootServices, runs: AgentRuns, settings: AgentSettings, *, grace: float) -> "Supervisor":
-        """Build a supervisor with the limits of *settings*."""
+        """Build a supervisor with the limits in *settings*; *grace* is the seconds that a process has to end."""
         return cls(
             services=services,
             runs=runs,
@@ -65,9 +65,12 @@ class Supervisor:
 
     @contextlib.contextmanager
     def claim(self, request: SpawnRequest) -> Iterator[str]:
-        """Reserve a name until the block ends; the agent joins the roster within it. Raises `SpawnRefused`."""
+        """Reserve a name for the requested agent until the block ends; in the block the agent joins the roster.
+
+        Raises `SpawnRefused`, also if the maximum number of agents is running.
+        """
         if len(self.running | self._claimed) >= self.at_once:
-            raise SpawnRefused(f"{self.at_once} agents are running, which is the maximum; wait for one to end.")
+            raise SpawnRefused(f"No agent was started: {self.at_once} are running, the maximum. Wait until one ends.")
         taken = self._claimed | self.unfinished.names
         name = choose_name(request, self.services.mail.roster.members(), taken)
         self._claimed.add(name)
@@ -77,15 +80,15 @@ class Supervisor:
             self._claimed.remove(name)
 
     async def spawn_for(self, name: str, request: SpawnRequest) -> Spawned:
-        """Spawn an agent as if *name* had requested it; *name* waits for its report, which comes as mail.
+        """Start an agent as a child of agent *name*, for example for the user; *name* gets its report as mail.
 
-        The new agent ends with *name*, as all its children. Raises `NotRunning` and `SpawnRefused`.
+        The new agent ends when *name* ends, like all its children. Raises `NotRunning` and `SpawnRefused`.
         """
         run = self.runs.find(name)
         if run.children is None or not run.is_ready:
-            raise SpawnRefused(f"{name} is starting or ending; no agent can be started for it now.")
+            raise SpawnRefused(f"No agent was started: its parent {name} is starting or ending. Try again later.")
         if request.fork is not None:
-            raise SpawnRefused(f"Only {name} itself can request a fork of its conversation.")
+            raise SpawnRefused(f"No agent was started: only {name} itself can fork its conversation. Use another type.")
         with run.spawning(self._changes.notify):
             spawned = await run.children.spawn(request)
             if not request.stays:
@@ -93,14 +96,14 @@ class Supervisor:
         return spawned
 
     async def stop(self, name: str, by: str = "the user") -> None:
-        """Stop *name* and its children, and return when all have ended; no message starts *name* again.
+        """Stop agent *name* and its children, and return when all have ended. Later messages do not start it again.
 
-        The report to its parent names *by*. Raises `NotRunning`.
+        The report to its parent states that *by* stopped it. Raises `NotRunning`.
         """
         await self.runs.find(name).stop(by)
 
     def kill_immediately(self) -> None:
-        """Make every stop, also those in progress, kill the agent immediately, without a shutdown request."""
+        """Make each stop, including stops in progress, kill the agent immediately, without a shutdown request."""
         self.is_killing = True
         for run in self.runs.values():
             if run.process is not None:
@@ -112,21 +115,21 @@ class Supervisor:
         return max((run.process.stop_time for run in self.runs.values() if run.process is not None), default=0.0)
 
     def interrupt(self, name: str) -> None:
-        """Cancel the turn of *name*. No-op if it has no process."""
+        """Cancel the turn that agent *name* is working on. No-op if it has no process."""
         run = self.runs.get(name)
         if run is not None and run.process is not None:
             run.process.interrupt()
 
     async def run_agent(self, run: AgentRun, *, task_status: TaskStatus = trio.TASK_STATUS_IGNORED) -> AgentOutcome:
-        """Run one agent to its end, with restarts; *task_status* is started once the agent is ready.
+        """Run one agent to its end, with restarts; *task_status* is started once its first process runs.
 
         After a crash the agent is restarted from its transcript, as `restarts` allows; children with a process of their
-        own keep running. An agent that is kept is started again for each message that arrives after its task was done.
-        When this returns, all processes of the agent and its children are reaped, and its parent has received one
-        report per task: from the agent, or from the root if the agent could not report.
+        own keep running. If `run.is_kept` is set, each message that arrives after the task is done starts the agent
+        again. When this returns, all processes of the agent and its children are reaped, and its parent has received
+        one report per task: from the agent, or from the root if the agent could not report.
 
-        Cancellation requests a shutdown, waits, sends SIGTERM, waits, and sends SIGKILL. Pass each *run* only once.
-        Raises `StartFailed`, and `MailboxError` for an invalid name.
+        Cancellation sends a shutdown request, waits, sends SIGTERM, waits, and sends SIGKILL. Pass each *run* only
+        once. Raises `StartFailed`, and `MailboxError` for an invalid name.
         """
         self.runs[run.name] = run
         try:
@@ -142,7 +145,7 @@ class Supervisor:
             run.ended.set()
         # Not reached if the whole session ends: its open approvals can be decided after a resume.
         if (outcome := run.outcome) is None:
-            raise StartFailed(f"agent {run.name} was stopped by {run.stopped_by} before it was started")
+            raise StartFailed(f"{run.stopped_by} stopped agent {run.name} before it was started; request it again")
         await self.services.approvals.close_for_agent(run.name, outcome.incarnation)
         return outcome
 
@@ -163,7 +166,7 @@ class Supervisor:
             self.services.emit(LayerFailed(layer="supervisor", reason=reason))
 
     async def _run_until_done(self, run: AgentRun, task_status: TaskStatus) -> AgentOutcome:
-        """Run one task: start the agent, restart it after each crash, and publish the outcome."""
+        """Run one task of the agent: start it, restart it after crashes, and publish the outcome."""
         failure: StartFailed | MailboxError | None = None
         self.running.add(run.name)
         try:
@@ -212,7 +215,7 @@ class Supervisor:
                 return
 
     async def _run_once(self, run: AgentRun, children: ChildAgents, task_status: TaskStatus) -> float | None:
-        """Run one process from the roster until it is reaped; returns the seconds before a restart, None for none."""
+        """Run one process of the agent until it is reaped. Return the seconds before a restart; None for no restart."""
         services, parent = self.services, run.spec.parent
         await run.open_workspace(services.mail.session)
         member = await services.mail.roster.join(run.name, run.member_origin)
@@ -245,7 +248,7 @@ class Supervisor:
         self._changes.notify()
 
     def _incarnation_spec(self, run: AgentRun, number: int, children: ChildAgents) -> AgentSpec:
-        """Return the spec for start *number* of *run*, with the current state of children and approvals."""
+        """Return the start parameters for start *number* of *run*, with the current state of children and approvals."""
         services, name, plan = self.services, run.name, run.spec.plan
         return attrs.evolve(
             run.spec,

@@ -1,4 +1,4 @@
-"""Termination of an agent process, its process group and its orphans."""
+"""Termination of an agent's process, its process group and its orphans."""
 
 import contextlib
 import os
@@ -16,9 +16,9 @@ from coterie.process_identity import AGENT_VARIABLE, SESSION_VARIABLE, list_chil
 
 
 async def terminate(child: RunningChild, grace: float) -> int:
-    """Wait *grace* seconds, send SIGTERM, wait *grace* seconds again, then call `kill_child`; return the status.
+    """Wait *grace* seconds, send SIGTERM, wait *grace* seconds again, kill *child*, and return its exit status.
 
-    Call it shielded, because a process must not outlive its owner.
+    Call it shielded from cancellation, because a process must not outlive its owner.
     """
     with trio.move_on_after(grace):
         await child.wait_ended()
@@ -29,21 +29,21 @@ async def terminate(child: RunningChild, grace: float) -> int:
 
 
 async def kill_child(child: RunningChild) -> int:
-    """Kill *child* with its group, reap it and return its status. Call it shielded, as `terminate`."""
+    """Kill *child* with its process group, reap it and return its exit status. Call it shielded from cancellation."""
     # Also if the child has ended: its group may have other members, and keeps its id until the child is reaped.
     child.send_signal_to_group(signal.SIGKILL)
     return await child.wait()
 
 
 EXEC_RECHECK_SECONDS = 0.01
-"""Seconds between two looks at a process that is about to exec; the kernel gives no notification of an exec."""
+"""Seconds until a process that has forked but not executed its program is checked again; no event reports an exec."""
 
 
 async def kill_orphans(session: str, tag: str) -> None:
-    """Kill the orphans of the agent with this *tag*, and return when none of them is alive.
+    """Kill the remaining processes of the agent with this *tag*, whose parent has ended; return when none is alive.
 
-    A killed process may leave orphans of its own, so the search is repeated until it finds none. A process between fork
-    and exec does not show its agent yet, so it is checked again after the exec.
+    A killed process may leave orphans, so the search is repeated until it finds none. A new process has the agent's tag
+    in its environment only after its exec, so it is checked again then.
     """
     while remains := _find_orphans(session, tag):
         ended = [pid for pid, is_known in remains.items() if is_known]
@@ -58,7 +58,7 @@ async def kill_orphans(session: str, tag: str) -> None:
 
 
 def remove_drafts_sync(session: Path, agent: Path, pid: int) -> None:
-    """Remove the unfinished files of the killed process *pid* in the directory of the *session*.
+    """Remove the unfinished files that the killed process *pid* left in the directory of the *session*.
 
     In the directory of its *agent*, the temporary files of its shells are removed too. Raises `OSError`.
     """
@@ -69,7 +69,7 @@ def remove_drafts_sync(session: Path, agent: Path, pid: int) -> None:
 
 
 def _find_orphans(session: str, tag: str) -> dict[int, bool]:
-    """Return the processes of the agent (True), and those that may become processes of it (False)."""
+    """Return the processes of the agent with *tag* (True), and those that may still become such processes (False)."""
     markers = {SESSION_VARIABLE: session, AGENT_VARIABLE: tag}.items()
     found: dict[int, bool] = {}
     for pid in list_child_pids():
@@ -82,7 +82,7 @@ def _find_orphans(session: str, tag: str) -> dict[int, bool]:
 
 
 def _has_no_agent(environment: dict[str, str], session: str) -> bool:
-    """Return True if the environment is that of the zygote, because the process has not set its own yet."""
+    """Return True if a process still has the environment of the zygote, which forked it: a session, but no agent."""
     return environment.get(SESSION_VARIABLE) == session and AGENT_VARIABLE not in environment
 
 

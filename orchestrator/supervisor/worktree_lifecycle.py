@@ -1,4 +1,4 @@
-"""Record, creation and removal of an agent's worktree; one with unsaved work is never removed."""
+"""Creation, record and removal of an agent's git worktree. A worktree with unsaved work is never removed."""
 
 import contextlib
 import shutil
@@ -15,39 +15,39 @@ from coterie.paths import WORKTREES, project_directory
 from coterie.session_directory import SessionDirectory
 
 WORKTREE_RECORD = "worktree.json"
-"""File name of the worktree record in an agent's directory."""
+"""Name of the file in an agent's directory that describes the agent's worktree."""
 
 _LISTING = trio.Lock()
-"""Held by each `git worktree` command: while one adds a worktree, others fail to read its incomplete directory."""
+"""Lock for `git worktree` commands: while one command adds a worktree, others fail to read its incomplete directory."""
 
 
 @attrs.define(eq=False)
 class WorktreeFailed(Exception):
-    """The worktree of an agent could not be created or restored."""
+    """Error: the worktree of an agent could not be created or restored."""
 
     reason: str
 
 
 def save_worktree_record(worktree: Worktree) -> None:
-    """Write the record of *worktree*. Blocks on the disk; raises `OSError`."""
+    """Write the record file of *worktree*. Blocks on the disk. Raises `OSError`."""
     replace_file(worktree.record, msgspec.json.encode(worktree, enc_hook=str) + b"\n")
 
 
 def read_worktree_record(record: Path) -> Worktree | None:
-    """Return the worktree of *record*; None without a record. Raises `OSError` if it cannot be read."""
+    """Return the worktree in file *record*; None if there is no such file. Raises `OSError` if it cannot be read."""
     try:
         # Paths are the only fields that msgspec cannot decode.
         return msgspec.json.decode(record.read_bytes(), type=Worktree, dec_hook=lambda path, text: path(text))
     except FileNotFoundError:
         return None
     except ValueError as exc:
-        raise OSError(f"{record} cannot be read: {exc}") from exc
+        raise OSError(f"{record}, the record of a worktree, cannot be read: {exc}; run `coterie doctor`") from exc
 
 
 async def release_worktree(worktree: Worktree) -> str:
-    """Remove the *worktree* of an ended agent unless it holds unsaved work; return a sentence about its state.
+    """Remove the *worktree* of an ended agent unless it contains unsaved work; return a sentence about its state.
 
-    After a cancellation the worktree is unchanged, or is removed by the next start or the doctor. Raises `OSError`.
+    After a cancellation the worktree is unchanged, or the next start or `coterie doctor` removes it. Raises `OSError`.
     """
     try:
         work = await find_unsaved_work(worktree)
@@ -59,10 +59,10 @@ async def release_worktree(worktree: Worktree) -> str:
 
 
 async def remove_worktree(worktree: Worktree) -> None:
-    """Remove *worktree* and its branch after `find_unsaved_work` found nothing; safe to repeat.
+    """Remove *worktree* and its branch. Call it after `find_unsaved_work` found nothing; it may be repeated.
 
-    The directory is renamed first, so that a directory with the new name can be deleted without another check. A branch
-    with commits stays, and `GitFailed` is raised. Raises `OSError` too.
+    The directory is renamed first, so that a later call can delete it without another check. A branch with commits is
+    not deleted, and `GitFailed` is raised. Raises `OSError` too.
     """
     await trio.to_thread.run_sync(_set_aside_sync, worktree)
     async with _LISTING:
@@ -93,14 +93,14 @@ def _delete_tree_sync(path: Path) -> None:
 CREATE_TIMEOUT = 120.0
 """Maximum seconds to create a worktree: the repository may be large, the disk slow, and filters may use the network."""
 UNDO_TIMEOUT = 5.0
-"""Seconds to remove an incomplete worktree."""
+"""Maximum seconds to remove an incomplete worktree."""
 
 
 async def open_worktree(session: SessionDirectory, name: str, origin: Path) -> Worktree:
-    """Open the worktree of agent *name*: the existing one, or a new one at the last commit of *origin*.
+    """Return the worktree of agent *name*: the existing one, or a new one at the last commit of *origin*.
 
-    The record is written first, so that after a crash the next call for this agent, or the doctor, removes the
-    incomplete worktree. It is also removed after a cancellation or an error of git. Raises `WorktreeFailed`.
+    The record is written before the worktree. So after a crash the next call for this agent, or `coterie doctor`,
+    removes an incomplete worktree. It is also removed after a cancellation or an error of git. Raises `WorktreeFailed`.
     """
     try:
         with trio.fail_after(CREATE_TIMEOUT):
@@ -111,13 +111,13 @@ async def open_worktree(session: SessionDirectory, name: str, origin: Path) -> W
                 await remove_worktree(known)
             return await _create(await _prepare(session, name, origin))
     except trio.TooSlowError as exc:
-        raise WorktreeFailed(f"git did not create a worktree within {CREATE_TIMEOUT:.0f} seconds") from exc
+        raise WorktreeFailed(f"git created no worktree of {origin} in {CREATE_TIMEOUT:.0f} seconds; try again") from exc
     except (GitFailed, OSError) as exc:
-        raise WorktreeFailed(f"no worktree of {origin} could be created: {exc}") from exc
+        raise WorktreeFailed(f"no worktree of {origin} could be created for agent {name}: {exc}") from exc
 
 
 async def _is_usable(worktree: Worktree) -> bool:
-    """Return True if *worktree* exists, or was restored from its branch, which the user may have kept."""
+    """Return True if *worktree* is complete. If only its branch is left with commits, restore it from the branch."""
     if worktree.stage == "making":
         return False
     if not worktree.path.exists():
@@ -130,7 +130,7 @@ async def _is_usable(worktree: Worktree) -> bool:
 
 
 async def _prepare(session: SessionDirectory, name: str, origin: Path) -> Worktree:
-    """Check that a worktree can be created, write its record and return it."""
+    """Check that a worktree of *origin* can be created for agent *name*, write its record, and return it."""
     where = await run_git(origin, "rev-parse", "--path-format=absolute", "--show-toplevel", "--git-common-dir")
     top, repository = map(Path, where.splitlines())
     inside = await run_git(origin, "rev-parse", "--show-prefix")
@@ -152,31 +152,31 @@ async def _prepare(session: SessionDirectory, name: str, origin: Path) -> Worktr
 
 
 async def _commit(origin: Path, inside: str) -> str:
-    """Return the last commit, which must contain the directory *inside*."""
+    """Return the id of the last commit of *origin*. Raises `GitFailed` if it does not contain directory *inside*."""
     try:
         base = await run_git(origin, "rev-parse", "--verify", "HEAD^{commit}")
     except GitFailed as exc:
-        raise GitFailed("the repository has no commit; create one first") from exc
+        raise GitFailed(f"the repository of {origin} has no commit; create a commit first") from exc
     try:
         await run_git(origin, "cat-file", "-e", f"{base}:{inside}")
     except GitFailed as exc:
-        raise GitFailed(f"{inside} is not in the last commit; commit it first") from exc
+        raise GitFailed(f"the directory {inside} is not in the last commit; commit it first") from exc
     return base
 
 
 def _prepare_sync(worktree: Worktree) -> None:
-    """Create the directory for worktrees, which git ignores in every checkout, and write the record."""
+    """Create the parent directory of worktrees, which git ignores, and write the record of *worktree*."""
     parent = worktree.path.parent
     parent.mkdir(parents=True, exist_ok=True)
     if not (parent / ".gitignore").exists():
         replace_file(parent / ".gitignore", b"*\n", durable=False)
     if worktree.path.exists():
-        raise FileExistsError(f"{worktree.path} already exists; remove it")
+        raise FileExistsError(f"{worktree.path}, the place for the worktree, already exists; remove it")
     save_worktree_record(worktree)
 
 
 async def _create(worktree: Worktree) -> Worktree:
-    """Create the worktree; after an error or a cancellation try to remove it immediately."""
+    """Create *worktree* with git, and return it as ready. After an error or a cancellation, try to remove it."""
     # --force twice, because a killed start may have left this path registered and locked.
     options = ("--force", "--force", "--no-track", "-b", worktree.branch)
     ready = attrs.evolve(worktree, stage="ready")

@@ -1,4 +1,4 @@
-"""Embedded Messages API server: routes, error envelope, the list of models, and shared parts."""
+"""Embedded server, a local imitation of the Anthropic Messages API: routing, error responses and `/v1/models`."""
 
 import sys
 import traceback
@@ -27,14 +27,15 @@ Header = tuple[str, str]
 
 @attrs.define(eq=False)
 class EmbeddedServer:
-    """Application behind `serve_http`: the Messages API and the control endpoint. It knows nothing of agents."""
+    """Application that answers the HTTP requests of `serve_http`: the Messages API, and `/_coterie/` for tests."""
 
     options: ServerOptions
     clock: Clock = attrs.field(factory=Clock)
     watch: Callable[[RequestLogEntry], None] | None = None
-    """Called with the log entry of each API request after the answer."""
+    """Called with the log entry of each API request after its answer, for example to print the entry; None for no call.
+    """
     bugs: list[str] = attrs.field(factory=list)
-    """Tracebacks of unexpected exceptions; tests check that there are none."""
+    """Tracebacks of unexpected exceptions in the server; tests assert that the list is empty."""
     log: RequestLog = attrs.field(init=False, factory=RequestLog)
     control: ControlEndpoint = attrs.field(init=False)
     _ids: IdGenerator = attrs.field(init=False)
@@ -49,7 +50,10 @@ class EmbeddedServer:
         self._messages = MessagesEndpoint(options, self._ids, faults, signals)
 
     async def handle(self, request: HttpRequest, respond: Responder) -> None:
-        """Answer one request. Every answer has a request id; an error is sent in the API's error envelope."""
+        """Answer one HTTP request through *respond*; an error is sent as JSON in the API's error format.
+
+        Every answer has a `request-id` header. Raises `ClientGone` if the client disconnects.
+        """
         if request.path.startswith(PREFIX):
             await self._answer_control(request, respond)
             return
@@ -72,7 +76,7 @@ class EmbeddedServer:
                 self.watch(exchange.entry())
 
     def refusal(self, error: ApiError) -> tuple[Sequence[Header], bytes]:
-        """Return the headers and body that report *error*."""
+        """Return the headers and JSON body of the error response for *error*, with a new request id."""
         return self._envelope(error, self._ids.request())
 
     async def _route(self, exchange: ApiExchange) -> None:
@@ -116,7 +120,7 @@ class EmbeddedServer:
         await respond.send(status, headers, body)
 
     def _bug(self, exc: Exception) -> ApiError:
-        """Record and print a traceback; return the error for the client."""
+        """Append the traceback of *exc* to `bugs`, print it to standard error, and return a 500 error for clients."""
         self.bugs.append("".join(traceback.format_exception(exc)))
         sys.stderr.write(self.bugs[-1])
         return ApiError(500, "api_error", f"the embedded server failed: {exc!r}")
@@ -143,9 +147,10 @@ LARGEST_PAGE = 1000
 
 
 def models_json(models: ModelTable, query: Mapping[str, str]) -> dict[str, Any]:
-    """Return one page of models, newest first; `has_more` refers to the direction of the cursor.
+    """Return one page of the list of models, newest model first, for `GET /v1/models`.
 
-    Raises `ApiError` for an invalid limit or cursor.
+    *query* may contain `limit`, and `after_id` or `before_id`: the id of the model just before or after the page.
+    `has_more` is true if further models follow in this direction. Raises `ApiError` (400) for an invalid limit or id.
     """
     listed = sorted(models.models.values(), key=lambda model: (model.created, model.id), reverse=True)
     limit = _limit(query.get("limit"))
@@ -169,7 +174,7 @@ def models_json(models: ModelTable, query: Mapping[str, str]) -> dict[str, Any]:
 
 
 def model_json(models: ModelTable, name: str) -> dict[str, Any]:
-    """Return one model, by id or alias. Raises `ApiError` 404."""
+    """Return the JSON of the model with this id or alias. Raises `ApiError` (404) if there is no such model."""
     model = models.find(name)
     if model is None:
         raise not_found(f"model: {name[:200]}")

@@ -33,25 +33,55 @@ PORT = 8377
     type=click.IntRange(0, 65535),
     default=PORT,
     show_default=True,
-    help="Listen on this port; 0: any free one.",
+    help="Listen on this port of 127.0.0.1; 0 chooses a free port.",
 )
 @click.option(
-    "--script", type=click.Path(path_type=Path), help="Read model replies from this YAML file.  [default: echo]"
-)
-@click.option("--strict/--lenient", default=True, show_default=True, help="Reject what the real API rejects.")
-@click.option(
-    "--seed", type=int, envvar="COTERIE_SEED", default=0, show_default=True, help="Seed of ids and random faults."
+    "--script",
+    type=click.Path(path_type=Path),
+    help="YAML file with the replies, see docs/scripts.md.  [default: repeat the text of the request]",
 )
 @click.option(
-    "--clock", type=click.Path(path_type=Path), envvar=CLOCK_FILE_VARIABLE, help="Use the simulated clock in this file."
+    "--strict/--lenient",
+    default=True,
+    show_default=True,
+    help="strict: reject each request that the real API rejects; lenient: accept unknown values of parameters.",
 )
-@click.option("--token", envvar="COTERIE_CONTROL_TOKEN", help="Password of the control endpoint.  [default: random]")
-@click.option("--rpm", type=click.IntRange(1), help="Limit requests per minute, for each key and model.")
-@click.option("--itpm", type=click.IntRange(1), help="Limit input tokens per minute.")
-@click.option("--otpm", type=click.IntRange(1), help="Limit output tokens per minute.")
-@click.option("--while-stdin-open", is_flag=True, help="Stop when standard input closes, as when the parent exits.")
-@click.option("-v", "--verbose", is_flag=True, help="Print a line for each request to standard error.")
-@click.option("--json", "as_json", is_flag=True, help="Print the address as one line of JSON.")
+@click.option(
+    "--seed",
+    type=int,
+    envvar="COTERIE_SEED",
+    default=0,
+    show_default=True,
+    help="Seed of the ids in replies, and of faults that are injected at random.",
+)
+@click.option(
+    "--clock",
+    type=click.Path(path_type=Path),
+    envvar=CLOCK_FILE_VARIABLE,
+    help="File with the offset of a simulated clock, so that several processes share the same time.",
+)
+@click.option(
+    "--token",
+    envvar="COTERIE_CONTROL_TOKEN",
+    help="Password for requests to /_coterie/, which show the request log and inject faults.  [default: random, "
+    "printed at start]",
+)
+@click.option(
+    "--rpm",
+    type=click.IntRange(1),
+    help="Limit of requests per minute for each API key and model.  [default: no limit]",
+)
+@click.option("--itpm", type=click.IntRange(1), help="Limit of input tokens per minute, likewise.")
+@click.option("--otpm", type=click.IntRange(1), help="Limit of output tokens per minute, likewise.")
+@click.option(
+    "--while-stdin-open",
+    is_flag=True,
+    help="Stop when standard input is closed, so that the server ends with its parent process.",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Print one line for each request to standard error.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the address, the token and the process id as one line of JSON."
+)
 def serve(  # noqa: PLR0913 - one parameter for each option
     *,
     port: int,
@@ -67,9 +97,10 @@ def serve(  # noqa: PLR0913 - one parameter for each option
     verbose: bool,
     as_json: bool,
 ) -> None:
-    """Run a local server that emulates the Anthropic Messages API. It needs no API key and no network.
+    """Run a local server that behaves as the Anthropic Messages API, with scripted replies, until Ctrl-C.
 
-    Point any client of the API at it with ANTHROPIC_BASE_URL and any ANTHROPIC_API_KEY.
+    It needs no API key and no network. To use it with any client of the API, set ANTHROPIC_BASE_URL to the address that
+    it prints, and ANTHROPIC_API_KEY to any text.
     """
     try:
         loaded = load_script(script or DEFAULT_SCRIPT)
@@ -93,7 +124,10 @@ def _print_entry(entry: RequestLogEntry) -> None:
 
 
 async def _run(server: EmbeddedServer, *, port: int, while_stdin_open: bool, as_json: bool) -> ExitCode:
-    """Serve until a signal or the end of standard input; return the exit code."""
+    """Serve requests until SIGTERM or SIGINT, or with *while_stdin_open* the end of standard input.
+
+    Returns the exit code of the command. Raises `UsageRefused` if the port cannot be opened.
+    """
     code = ExitCode.DONE
     failure: OSError | None = None
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
@@ -124,7 +158,7 @@ async def _cancel_at_end_of_stdin(scope: trio.CancelScope) -> None:
 
 
 def _announce(server: EmbeddedServer, port: int, *, as_json: bool) -> None:
-    """Print the address to standard output; a client may connect once it is printed."""
+    """Print the server's address and control token to standard output. Call it once the port accepts connections."""
     url = f"http://127.0.0.1:{port}"
     token = server.options.token
     if as_json:

@@ -1,4 +1,4 @@
-"""Control endpoint `/_coterie/`: clock, faults, signals and request log of the server."""
+"""Control endpoint `/_coterie/` of the embedded server: tests read the log, move the clock or inject faults."""
 
 import hmac
 from collections.abc import Callable
@@ -17,12 +17,17 @@ from coterie.scenarios.api_server.script.script_signals import ScriptSignals
 PREFIX = "/_coterie/"
 TOKEN_HEADER = "x-coterie-token"  # noqa: S105 - the header's name, not a token
 LATEST = 100_000_000_000.0
-"""Latest time of the clock in seconds since the epoch, before the year 10000, which dates cannot express."""
+"""Latest permitted time of the server's clock, in seconds since the epoch. `datetime` cannot represent much later
+times.
+"""
 
 
 @attrs.define(eq=False)
 class ControlEndpoint:
-    """Answers control requests; each needs the token that `coterie serve` printed."""
+    """Answers requests to `/_coterie/`: request log, clock, injected faults, and signals for scripted replies.
+
+    Each request must contain the control token, which `coterie serve` prints, in the header `x-coterie-token`.
+    """
 
     token: str
     clock: Clock
@@ -31,7 +36,7 @@ class ControlEndpoint:
     log: RequestLog
 
     def answer(self, request: HttpRequest) -> bytes:
-        """Return the JSON answer. Raises `ApiError` for a wrong token, an unknown control or a wrong body."""
+        """Return the JSON answer to *request*. Raises `ApiError` for a wrong token, path, method, parameter or body."""
         if not hmac.compare_digest(request.headers.get(TOKEN_HEADER, "").encode(), self.token.encode()):
             raise ApiError(
                 401, "authentication_error", f"{TOKEN_HEADER}: the token printed by `coterie serve` is needed"

@@ -69,15 +69,16 @@ PACE = 0.5
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print results and costs as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print only the results and costs, as JSON.")
 def command(*, as_json: bool) -> None:
-    """Run an agent that fixes a bug, a lead with forks and their costs, and a coordinator with its team.
+    """Show Coterie at work, in three parts, without an API key and without costs.
 
-    A lead is the first agent of a session. A fork is an agent that begins with a copy of the lead's conversation. A
-    coordinator is a lead that only delegates. The coordinator's team is shown in the live table of `coterie attach`, if
-    there is a terminal.
+    1. An agent fixes a bug. 2. An agent starts three forks, which begin with a copy of its conversation; a table shows
+    what this costs with the prompt cache. 3. A coordinator, an agent that only delegates, leads a team; on a terminal a
+    live table shows the team.
 
-    Only the model is replaced: its replies come from a script, over HTTP, from the embedded server.
+    The agents work in temporary directories, which are deleted at the end. Only the model is replaced: a local server
+    sends replies from a script.
     """
     known_models()  # report an invalid table of models before anything starts
     console = Console(quiet=as_json, highlight=False)

@@ -1,6 +1,7 @@
 """Coterie runs a team of Claude agents as operating-system processes.
 
-Importing this package imports no submodule; a public name is imported when first used. `docs/python.md` lists them all.
+Importing this package loads no submodule, so that the import is fast: the module of a public name is loaded when the
+name is first used. `docs/python.md` lists all public names.
 """
 
 from importlib import import_module
@@ -25,7 +26,7 @@ _RENAMED = {
     "Started": "RunStarted",
     "Text": "TextEmitted",
 }
-"""Old public name -> its replacement."""
+"""Maps an old public name to its new name. An old name still works, with a `DeprecationWarning`."""
 
 if not TYPE_CHECKING:  # otherwise mypy would give every name the type Any
 
@@ -39,7 +40,7 @@ if not TYPE_CHECKING:  # otherwise mypy would give every name the type Any
             name = new
         public = import_module(_PUBLIC)
         if name not in public.__all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}; dir({__name__}) lists all names")
         return getattr(public, name)
 
 

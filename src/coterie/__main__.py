@@ -1,4 +1,4 @@
-"""`python -m coterie` is the `coterie` command."""
+"""Entry point of `python -m coterie`, which runs the `coterie` command."""
 
 from coterie.orchestrator.cli.main import main
 

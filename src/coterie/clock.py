@@ -24,8 +24,8 @@ LOCK_TIMEOUT = 10.0
 class Clock:
     """Wall time plus an offset in seconds.
 
-    Without a *file* the offset belongs to this object. With a file it is shared: each call of `now` sees the changes
-    of other processes, at the cost of one `stat`.
+    Without a *file*, the offset is valid for this object only. With a *file*, the offset is stored there and shared:
+    each call of `now` sees a change by another process, at the cost of one `stat`.
     """
 
     file: Path | None = None
@@ -34,12 +34,12 @@ class Clock:
 
     @classmethod
     def from_environment(cls) -> "Clock":
-        """Return the clock of the session: shared if the environment names a file, otherwise plain wall time."""
+        """Return the clock of the session: shared if `COTERIE_CLOCK` names a file, otherwise plain wall time."""
         path = os.environ.get(CLOCK_FILE_VARIABLE)
         return cls(file=Path(path) if path else None)
 
     def now(self) -> float:
-        """Return the seconds since 1970, plus the offset."""
+        """Return the current time of this clock: wall time in seconds since 1970, plus the offset."""
         return time.time() + self.offset
 
     @property
@@ -58,7 +58,7 @@ class Clock:
         """Move the clock forward by *seconds*; a shared clock moves for every process that reads its file.
 
         Concurrent calls of several processes add up. Raises `OSError` if the file cannot be replaced, and
-        `filelock.Timeout` if another process holds its lock too long; the clock then does not move.
+        `filelock.Timeout` if another process locks the file for too long; then the clock does not move.
         """
         if self.file is None:
             self._offset += seconds

@@ -12,7 +12,8 @@ import trio
 from coterie import inotify
 
 WatchEvent = Literal["made", "moved", "listening"]
-"""Change to wait for: a file is created; a file is renamed into the directory; a socket starts to listen."""
+"""Change to wait for. "made": a file is created. "moved": a file is renamed into the directory. "listening": a socket
+in the directory starts to accept connections."""
 
 # Messages are renamed into place; watching creations would also report our own lock files. The mode of a socket is set
 # once it listens.
@@ -25,24 +26,25 @@ _EVENT_MASKS: dict[WatchEvent, int] = {
 
 @attrs.define(eq=False)
 class DirectoryWatch:
-    """Waits for changes in directories.
+    """Waits for changes in directories. Without inotify no change is reported, so a caller should limit each wait.
 
-    A change between two calls of `wait` is not lost. So call `watch`, read the directory, and then `wait`.
+    A change between two calls of `wait` is not lost. So call `watch`, read the directory, and then call `wait`.
     """
 
     _descriptor: int | None
     """The inotify descriptor; None if inotify is unavailable."""
 
     def watch(self, directory: Path, notice: WatchEvent) -> None:
-        """Watch *directory* from now on; ignored if it does not exist or the limit of watches is reached.
+        """Watch *directory* for changes of the kind *notice* from now on.
 
-        Call it again to watch a directory that was deleted and created again.
+        Does nothing if *directory* does not exist, or if the kernel allows no more watches. Call this method again
+        after *directory* was deleted and created again.
         """
         if self._descriptor is not None:
             inotify.add_watch(self._descriptor, directory, _EVENT_MASKS[notice])
 
     async def wait(self) -> None:
-        """Return when something has changed since the last call returned; without inotify, never return."""
+        """Return when a watched change has occurred since the last call returned; without inotify, never return."""
         if self._descriptor is None:
             await trio.sleep_forever()
         else:
@@ -52,7 +54,7 @@ class DirectoryWatch:
 
 @contextmanager
 def open_directory_watch() -> Iterator[DirectoryWatch]:
-    """Provide a watch until the block ends."""
+    """Provide a `DirectoryWatch`, which is closed at the end of the block."""
     descriptor = inotify.open_inotify()
     try:
         yield DirectoryWatch(descriptor)
@@ -76,7 +78,10 @@ class PollingDirectoryWatch:
     _watched: set[Path] = attrs.field(factory=set)
 
     def watch(self, directory: Path) -> None:
-        """Watch *directory* from now on; ignored if it does not exist."""
+        """Watch *directory* from now on; does nothing if *directory* does not exist or is watched already.
+
+        If the kernel allows no more watches, all later waits poll.
+        """
         if self._descriptor is None or directory in self._watched or not directory.is_dir():
             return
         if inotify.add_watch(self._descriptor, directory, inotify.MODIFY | inotify.CREATE | inotify.MOVED_TO):
@@ -85,7 +90,7 @@ class PollingDirectoryWatch:
             self.close()
 
     async def wait(self) -> None:
-        """Return when something has changed since the last call returned; may return without a change."""
+        """Return when a watched directory has changed since the last call returned; may return without a change."""
         if self._descriptor is None:
             await trio.sleep(POLL_INTERVAL)
             return
@@ -93,7 +98,7 @@ class PollingDirectoryWatch:
         inotify.drain_events(self._descriptor)
 
     def close(self) -> None:
-        """Close the inotify descriptor; later waits poll."""
+        """Close the inotify descriptor; after that, each `wait` returns after `POLL_INTERVAL` seconds."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -101,7 +106,7 @@ class PollingDirectoryWatch:
 
 @contextmanager
 def open_polling_watch() -> Iterator[PollingDirectoryWatch]:
-    """Provide a watch that falls back to polling, until the block ends."""
+    """Provide a watch that polls if inotify is unavailable; the watch is closed at the end of the block."""
     changes = PollingDirectoryWatch(inotify.open_inotify())
     try:
         yield changes

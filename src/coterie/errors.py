@@ -1,10 +1,10 @@
-"""Errors and helpers for exceptions that all packages share."""
+"""Base classes of errors, and a helper for exception groups, which all packages of Coterie share."""
 
 import attrs
 
 
 def first_exception(error: BaseException) -> BaseException:
-    """Return *error*, or the first exception inside it that is not a group."""
+    """Return *error* itself, or if *error* is an exception group, the first exception inside that is not a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
@@ -12,7 +12,7 @@ def first_exception(error: BaseException) -> BaseException:
 
 @attrs.define(eq=False)
 class ReasonError(Exception):
-    """Base class of errors with one line of text."""
+    """Base class of errors whose whole message is one line of text, the `reason`."""
 
     reason: str
     """One line that says what is wrong."""
@@ -22,7 +22,7 @@ class ReasonError(Exception):
 
 
 class AgentError(Exception):
-    """Base class of the errors that `coterie.agents` raises deliberately."""
+    """Base class of the errors that `coterie.agents` raises deliberately; other exceptions from there are bugs."""
 
 
 @attrs.define(eq=False)

@@ -4,8 +4,8 @@ A record is a JSON object on one line that ends with a checksum of everything be
 newline, so that a torn record cannot swallow the next one.
 
 All durable writes of Coterie go through this module, so that a test can inject a torn write, a full disk or a failed
-rename or fsync into each of them. These functions block: call them from a thread, except a bounded append to an open
-log, which is one inline write.
+rename or fsync into each of them. These functions block, so call them from a thread. Exception: a short append to an
+open log is a single fast write.
 
 Where links must not be followed, pass a descriptor of the directory as *dir_fd*: a function then uses only the last
 component of the path, relative to this directory.
@@ -34,10 +34,10 @@ Operation = Literal["write", "fsync", "rename", "cut", "delete"]
 
 
 class FaultHook(Protocol):
-    """Hook called before every file operation; may raise `OSError`, or shorten a write to tear it."""
+    """Hook of tests, called before every file operation to inject a fault: an `OSError` or an incomplete write."""
 
     def before(self, operation: Operation, path: Path, size: int) -> int:
-        """Return the number of bytes to write; *size* for no fault."""
+        """Return how many of the *size* bytes to write; less than *size* for a fault. May raise `OSError` instead."""
         ...
 
 
@@ -61,7 +61,7 @@ def file_faults(hook: FaultHook) -> Iterator[None]:
 
 
 def find_drafts(pid: int, directory: Path) -> Iterator[Path]:
-    """Return the drafts below *directory* that the process *pid* has not renamed into place yet. Blocks."""
+    """Return the drafts (unfinished files) that the killed process *pid* left below *directory*, to delete. Blocks."""
     return directory.rglob(f".coterie-{pid}-*.draft")
 
 
@@ -70,9 +70,9 @@ def replace_file(
 ) -> None:
     """Replace the file at *path* with *content* atomically: a reader sees the old file or the new one, never a part.
 
-    The new file gets exactly the permissions *mode*; None means 0o666 minus the umask. With *durable* the content and
-    the name survive a power cut once this returns. Raises `OSError` and removes the draft; the old file is untouched,
-    except if only the last step failed: then the new file is in place, but a power cut may restore the old one.
+    The new file gets exactly the permissions *mode*; None means 0o666 minus the umask. With *durable*, the content and
+    the name survive a power cut once this returns. Raises `OSError`; then the old file is unchanged. Exception: if only
+    the last step failed, the flush of the directory, the new file is in place, but a power cut may restore the old one.
     """
     draft = _draft_of(path)
     try:
@@ -100,14 +100,14 @@ def delete_file(path: Path, *, dir_fd: int | None = None) -> None:
 
 @attrs.define(eq=False)
 class Appender:
-    """An open append-only log with one owner; each record is one `write` on an O_APPEND descriptor."""
+    """An open append-only log with one owner. Each record is one `write`, so records of several processes never mix."""
 
     path: Path
     _descriptor: int
 
     @classmethod
     def open(cls, path: Path, *, dir_fd: int | None = None) -> "Appender":
-        """Open or create *path*; its directory must exist. Raises `OSError`; with *dir_fd* also if it is a link."""
+        """Open or create *path*; its directory must exist. Raises `OSError`; with *dir_fd* also if *path* is a link."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         if dir_fd is not None:
             flags |= os.O_NOFOLLOW | os.O_NONBLOCK  # O_NONBLOCK: do not wait if the path is a pipe
@@ -124,7 +124,7 @@ class Appender:
             raise _torn(written, len(record), self.path)
 
     def cut(self, size: int) -> None:
-        """Truncate the log to *size* bytes, to remove the rest of a torn append. Raises `OSError`."""
+        """Truncate the log to *size* bytes, to remove an incomplete record from its end. Raises `OSError`."""
         _ask("cut", self.path, 0)
         os.ftruncate(self._descriptor, size)
 
@@ -134,7 +134,7 @@ class Appender:
         os.fdatasync(self._descriptor)
 
     def fileno(self) -> int:
-        """Return the file descriptor, so that a caller can check what was opened."""
+        """Return the file descriptor, so that a caller can check the type and size of the opened file."""
         return self._descriptor
 
     def close(self) -> None:
@@ -150,10 +150,10 @@ class Appender:
 
 @attrs.define(eq=False)
 class BlockFile:
-    """An open file of fixed length with one owner, whose blocks are overwritten.
+    """An open file of fixed length with one owner, whose blocks are overwritten in place.
 
-    When `write` returns, the content is on disk. This takes three quarters of the time of a synced append, because no
-    metadata of the file system changes.
+    When `write` returns, the content is on disk. This is about a quarter faster than an append followed by a sync,
+    because no metadata of the file system changes.
     """
 
     path: Path
@@ -164,9 +164,10 @@ class BlockFile:
 
     @classmethod
     def create(cls, path: Path, size: int) -> "BlockFile":
-        """Create a durable file of *size* zeros, rounded up to whole blocks. Raises `OSError`.
+        """Create a durable file of *size* zero bytes, rounded up to whole blocks. Raises `OSError`.
 
-        The file is locked with an exclusive `flock` before it appears under its name, and until it is closed.
+        An exclusive `flock` is held from before the file appears at *path* until it is closed, so that other processes
+        see whether the writer still lives.
         """
         size, draft = _round_up(size), _draft_of(path)
         descriptor = _create(draft, 0o600, None)
@@ -198,8 +199,8 @@ class BlockFile:
     def write(self, content: bytes, offset: int) -> int:
         """Write *content* at *offset*, which must be the start of a block, and return the size of the written blocks.
 
-        The rest of the last block is filled with bytes of earlier writes. Raises `OSError`; any part of the blocks may
-        then be on disk.
+        The remainder of the last block is filled with bytes of earlier writes. Raises `OSError`; then any part of the
+        blocks may be on disk.
         """
         size = _round_up(len(content))
         self._buffer[: len(content)] = content
@@ -217,9 +218,9 @@ class BlockFile:
 
 
 def restore_bytes(path: Path, pieces: Sequence[tuple[int, bytes]]) -> None:
-    """Write lost *pieces* of a file at their offsets and flush the file.
+    """Write the lost parts of the file *path* again, given as pairs of offset and bytes, and flush the file.
 
-    Raises `OSError`; the call can then be repeated.
+    Raises `OSError`; then the call can be repeated.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
@@ -244,7 +245,7 @@ def sync_directory(directory: Path, *, dir_fd: int | None = None) -> None:
 
 
 def frame_record(record: bytes) -> bytes:
-    """Add checksum and newlines to *record*, a JSON object with members and without newlines."""
+    """Add a checksum and newlines around *record*, which must be a non-empty JSON object without newlines."""
     start = record[:-1]
     return b'\n%s,"crc":"%08x"}\n' % (start, zlib.crc32(start))
 
@@ -257,7 +258,7 @@ def check_record(line: bytes) -> None:
 
 
 def unframe_record(line: bytes) -> bytes:
-    """Return the JSON object of *line*, a framed record without its newlines. Raises `ValueError`."""
+    """Return the JSON object of *line*, a framed record without its newlines. Raises `ValueError` as `check_record`."""
     check_record(line)
     return line[:-_CHECKSUM_SIZE] + b"}"
 

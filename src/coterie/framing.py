@@ -1,4 +1,4 @@
-"""Frames on a byte stream: four bytes of length, then the payload."""
+"""Frames, the messages on a byte stream: each frame is four bytes of length, then the payload."""
 
 import trio
 
@@ -12,11 +12,11 @@ _CHUNK = 65_536
 
 
 class PeerInvalid(ReasonError):
-    """The peer of a connection is another user, sends invalid bytes, or is too slow."""
+    """The process at the other end of a connection belongs to another user, sends invalid bytes, or is too slow."""
 
 
 async def write_frame(stream: trio.abc.SendStream, payload: bytes) -> None:
-    """Send *payload* as one frame. After cancellation the stream is unusable."""
+    """Send *payload* as one frame. After cancellation the stream is unusable, because a frame may be incomplete."""
     await stream.send_all(len(payload).to_bytes(_LENGTH_SIZE) + payload)
 
 
@@ -30,10 +30,14 @@ async def read_frame(stream: trio.abc.ReceiveStream, limit: int = FRAME_LIMIT) -
         return None
     size = int.from_bytes(head)
     if len(head) < _LENGTH_SIZE or not 0 < size <= limit:
-        raise PeerInvalid(f"invalid frame: expected four bytes of length, then 1 to {limit:,} bytes")
+        raise PeerInvalid(
+            f"invalid frame from the other process: expected 1 to {limit:,} bytes; use one version of Coterie for both"
+        )
     payload = await _read_exactly(stream, size)
     if len(payload) < size:
-        raise PeerInvalid(f"incomplete frame: the stream ended after {len(payload):,} of {size:,} bytes")
+        raise PeerInvalid(
+            f"incomplete frame: the connection ended after {len(payload):,} of {size:,} bytes; send it again"
+        )
     return payload
 
 

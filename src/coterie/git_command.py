@@ -1,4 +1,4 @@
-"""Git commands without prompts, hooks or inherited configuration."""
+"""Runs git commands without prompts, hooks, or `GIT_*` variables of the environment."""
 
 import contextlib
 import os
@@ -11,24 +11,24 @@ import trio
 from coterie.errors import ReasonError
 
 GRACE = 2.0
-"""Seconds that git gets after SIGTERM to remove its locks and partial files."""
+"""Seconds that git gets after SIGTERM to remove its locks and partial files; SIGKILL follows."""
 
 _COMMAND = ("git", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0")
 _SETTINGS = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
 
 
 class GitFailed(ReasonError):
-    """A git command failed; the reason is the error of git."""
+    """A git command failed or could not be started; `reason` contains the error line of git or of the system."""
 
 
 async def run_git(directory: Path, *arguments: str, repository: Path | None = None) -> str:
-    """Run git in *directory* and return its output without the last newline. Raises `GitFailed`.
+    """Run git in *directory* and return the output without the last newline. Raises `GitFailed` if git fails.
 
-    With a *repository* git takes its configuration from there. Otherwise an agent could place files in *directory* that
-    lead git to another repository, whose configuration names programs to run.
+    With *repository*, the path of a git directory, git reads the configuration there. Otherwise an agent could place
+    files in *directory* that lead git to another repository, whose configuration names programs to run.
 
-    On cancellation kills git and its children, and returns when git is reaped. Safe in a root: git stays in the session
-    of this process, so the root does not mistake it for an orphan.
+    On cancellation, git and its children are killed before this function ends. The root (the main process of a session)
+    may call this: git stays in the terminal session of the root, so the root does not kill git as an orphan.
     """
     # Git sets its variables for hooks; they would redirect every command to another repository.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | _SETTINGS
@@ -47,7 +47,9 @@ async def run_git(directory: Path, *arguments: str, repository: Path | None = No
             deliver_cancel=_end_group,
         )
     except OSError as exc:
-        raise GitFailed(f"git cannot be run: {exc.strerror}: {exc.filename}") from exc
+        raise GitFailed(
+            f"git cannot be run: {exc.strerror}: {exc.filename}; check that this path exists and git is installed"
+        ) from exc
     if ended.returncode != 0:
         raise GitFailed(_failure_reason(ended.returncode, os.fsdecode(ended.stderr)))
     return os.fsdecode(ended.stdout).removesuffix("\n")

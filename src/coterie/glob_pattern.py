@@ -9,33 +9,38 @@ from typing import Self
 import attrs
 
 MAX_PATTERN_LENGTH = 500
-"""Maximum characters of a pattern; limits the expansion of nested braces."""
+"""Maximum number of characters in a pattern; this also limits the expansion of nested braces."""
 MAX_ALTERNATIVES = 64
 
 LEFT_OUT = frozenset({".git", "node_modules", ".venv", "__pycache__"})
 """Names of files and directories that a search ignores, unless it starts inside one."""
 
 _Step = re.Pattern[str] | None
-"""Pattern for one path component; None matches any number of directories."""
+"""Pattern for one path component; None stands for `**` and matches any number of directories."""
 
 
 @attrs.frozen(kw_only=True)
 class GlobPattern:
-    """A compiled glob pattern; matching takes time linear in the path, for every pattern."""
+    """A compiled glob pattern. The time to match grows linearly with the path, so no pattern makes a search hang."""
 
     _alternatives: tuple[tuple[_Step, ...], ...]
 
     @classmethod
     def parse(cls, pattern: str) -> Self:
-        """Compile *pattern*.
+        """Compile *pattern*, in which braces list alternatives, as in `*.{js,ts}`.
 
-        Raises `ValueError` if it is too long, has unbalanced braces or too many alternatives, or leaves the directory.
+        Raises `ValueError` if *pattern* is too long, has unbalanced braces or too many alternatives, or could match
+        paths outside of the searched directory.
         """
         if len(pattern) > MAX_PATTERN_LENGTH:
-            raise ValueError(f"the file pattern has {len(pattern):,} characters; the limit is {MAX_PATTERN_LENGTH}")
+            raise ValueError(
+                f"the file pattern has {len(pattern):,} characters; shorten it to at most {MAX_PATTERN_LENGTH}"
+            )
         expanded = list(itertools.islice(_expand(pattern), MAX_ALTERNATIVES + 1))
         if len(expanded) > MAX_ALTERNATIVES:
-            raise ValueError(f"{pattern!r} has more than {MAX_ALTERNATIVES} alternatives; use fewer braces")
+            raise ValueError(
+                f"the file pattern {pattern!r} has more than {MAX_ALTERNATIVES} alternatives; use fewer braces"
+            )
         return cls(alternatives=tuple(_steps(alternative, pattern) for alternative in expanded))
 
     def matches(self, path: str) -> bool:
@@ -45,7 +50,7 @@ class GlobPattern:
 
 
 def _expand(pattern: str) -> Iterator[str]:
-    """Expand the braces of *pattern*: yield each alternative."""
+    """Yield each pattern without braces that *pattern* stands for: `*.js` and `*.ts` for `*.{js,ts}`."""
     start = pattern.find("{")
     if start < 0:
         yield pattern
@@ -56,7 +61,7 @@ def _expand(pattern: str) -> Iterator[str]:
 
 
 def _choices(pattern: str, start: int) -> tuple[list[str], int]:
-    """Return the choices in the braces that open at *start*, and the index after the closing brace."""
+    """Return the choices in the braces that open at index *start*, and the index after the closing brace."""
     depth, begin = 0, start + 1
     choices: list[str] = []
     for index in range(start, len(pattern)):
@@ -67,13 +72,15 @@ def _choices(pattern: str, start: int) -> tuple[list[str], int]:
             begin = index + 1
         if depth == 0:
             return choices, begin
-    raise ValueError(f"{pattern!r} has a {{ without a matching }}")
+    raise ValueError(f"the file pattern {pattern!r} has a {{ without a matching }}; add the closing brace")
 
 
 def _steps(alternative: str, pattern: str) -> tuple[_Step, ...]:
     parts = [part for part in alternative.split("/") if part not in ("", ".")]
     if alternative.startswith("/") or ".." in parts:
-        raise ValueError(f"{pattern!r} leads out of the searched directory; give another directory as path instead")
+        raise ValueError(
+            f"the file pattern {pattern!r} leads out of the searched directory; give the other directory as `path`"
+        )
     if parts and parts[-1] == "**":
         parts.append("*")
     # fnmatch.translate makes a regular expression without backtracking over stars, so no name can make it slow.
@@ -81,7 +88,7 @@ def _steps(alternative: str, pattern: str) -> tuple[_Step, ...]:
 
 
 def _fits(steps: tuple[_Step, ...], parts: list[str]) -> bool:
-    """Match *parts* against *steps*, following all possible positions in *steps* in parallel."""
+    """Return True if the pattern *steps* match the path components *parts*; follows all possibilities in parallel."""
     positions = _skip_empty(steps, {0})
     for part in parts:
         ahead = set()
@@ -100,7 +107,7 @@ def _fits(steps: tuple[_Step, ...], parts: list[str]) -> bool:
 
 
 def _skip_empty(steps: tuple[_Step, ...], positions: set[int]) -> set[int]:
-    """Add to *positions* those reached when a `**` matches no directory."""
+    """Add to *positions*, indexes in *steps*, each index behind a `**`, because `**` may match no directory at all."""
     for index, step in enumerate(steps):
         if step is None and index in positions:
             positions.add(index + 1)

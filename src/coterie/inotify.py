@@ -1,4 +1,4 @@
-"""Linux inotify calls that Coterie uses."""
+"""Calls of Linux inotify through the C library, to wait for file changes without polling."""
 
 import ctypes
 import os
@@ -22,7 +22,7 @@ def open_inotify() -> int | None:
 
 
 def add_watch(descriptor: int, directory: Path, events: int) -> bool:
-    """Watch *directory*; return False if it does not exist or the limit of watches is reached."""
+    """Watch *directory* for *events*; return False if it does not exist or the kernel allows no more watches."""
     watch: int = _libc().inotify_add_watch(descriptor, os.fsencode(directory), events)
     return watch >= 0
 

@@ -7,30 +7,30 @@ HOME_VARIABLE = "COTERIE_HOME"
 
 
 def home_directory() -> Path:
-    """Return the directory of Coterie in the user's home; it need not exist."""
+    """Return the home directory of Coterie, `COTERIE_HOME` or else `~/.coterie`; it need not exist."""
     return Path(os.environ.get(HOME_VARIABLE) or "~/.coterie").expanduser()
 
 
 PROJECT_DIRECTORY_VARIABLE = "COTERIE_PROJECT_DIR"
 PROJECT_DIRECTORY = ".coterie"
 WORKTREES = "worktrees"
-"""Directory in a project's directory for the worktrees of agents."""
+"""Name of the directory, inside `project_directory`, that contains the git worktrees of agents."""
 POINTER_LIMIT = 8_192
-"""Bytes read of a file that points to a git directory; more than any path has."""
+"""Maximum bytes read from a file that contains the path of a git directory; no path is longer."""
 
 
 def project_root(directory: Path) -> Path:
-    """Return the resolved root of the project that contains *directory*; *directory* itself outside of a checkout.
+    """Return the resolved root of the project that contains *directory*; outside of a git checkout, *directory* itself.
 
     All worktrees of a repository share the root of its main checkout. A submodule is a separate project, and so is
-    a worktree whose repository has no main checkout. An unreadable file counts as missing.
+    a worktree whose repository has no main checkout. An unreadable `.git` counts as missing.
     """
     top = checkout_root(directory)
     return _main_checkout(top) or top
 
 
 def checkout_root(directory: Path) -> Path:
-    """Return the resolved closest ancestor of *directory* (or itself) that contains `.git`; else *directory*.
+    """Return *directory* or its closest ancestor that contains `.git`, resolved; *directory* if there is none.
 
     In a worktree this is the root of the worktree, whereas `project_root` returns the root of the main checkout.
     """
@@ -39,14 +39,15 @@ def checkout_root(directory: Path) -> Path:
 
 
 def project_directory(directory: Path) -> Path:
-    """Return the directory of Coterie's files in the project of *directory*; it need not exist."""
+    """Return the directory of Coterie's files, `.coterie`, in the project of *directory*; it need not exist."""
     return project_root(directory) / (os.environ.get(PROJECT_DIRECTORY_VARIABLE) or PROJECT_DIRECTORY)
 
 
 def git_directories(top: Path) -> tuple[Path, Path] | None:
-    """Return the git directory of the checkout *top* and that of its repository; they differ only in a worktree.
+    """Return the git directory of the checkout *top*, and the git directory of its repository.
 
-    None if there is no git directory, or if `.git` points to a repository that does not list *top* as a worktree.
+    Both are `.git` of *top*, except in a worktree. Returns None if there is no git directory, or if `.git` points to a
+    repository that does not list *top* as a worktree.
     """
     entry = top / ".git"
     if entry.is_dir() and not entry.is_symlink():
@@ -63,7 +64,7 @@ def _holds_git(place: Path) -> bool:
 
 
 def _main_checkout(top: Path) -> Path | None:
-    """Return the main checkout of the worktree *top*; None if *top* is not a worktree."""
+    """Return the main checkout of the repository of the git worktree *top*; None if *top* is not a worktree."""
     pointer = _read_path(top / ".git", "gitdir:")
     common = pointer and _read_path(pointer / "commondir")
     if pointer is None or common is None or common.name != ".git":

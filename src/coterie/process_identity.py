@@ -1,4 +1,4 @@
-"""Processes of this machine: identity, /proc/PID/stat and /proc/PID/environ, and signals to exactly one process.
+"""Processes of this machine: identity, data of /proc/PID/stat and /proc/PID/environ, and signals to one process.
 
 Two environment variables hold the session and the agent that a process belongs to.
 """
@@ -15,14 +15,14 @@ import attrs
 SESSION_VARIABLE = "COTERIE_SESSION"
 """Environment variable with the session id; set in every process of a session."""
 AGENT_VARIABLE = "COTERIE_AGENT"
-"""Environment variable with the agent and incarnation of a process, in the format of `agent_tag`."""
+"""Environment variable with the agent of a process and the number of the agent's start, as `agent_tag` returns them."""
 
 _GONE = (FileNotFoundError, ProcessLookupError)
-"""Errors of a /proc file whose process has ended: when it is opened, and when it is read."""
+"""Errors if a process has ended: of opening a file in /proc/PID, and of reading from the open file."""
 
 
 def agent_tag(name: str, incarnation: int) -> str:
-    """Return the value of `COTERIE_AGENT` for one incarnation of an agent."""
+    """Return `name#number`, the value of `COTERIE_AGENT` for the start *incarnation* of the agent *name*."""
     return f"{name}#{incarnation}"
 
 
@@ -39,9 +39,9 @@ class ProcessStat:
     began: int
     """Start time of the process, in clock ticks since boot."""
     arguments: tuple[int, int]
-    """Start and end address of the command line; equal if the kernel hides them."""
+    """Start and end address of the command line in the process's memory; equal if the kernel hides them."""
     variables_end: int
-    """End address of the environment; 0 during `execve` and if the kernel hides it."""
+    """End address of the environment in the process's memory; 0 during `execve`, or if the kernel hides it."""
 
 
 def read_stat(pid: int) -> ProcessStat | None:
@@ -85,12 +85,12 @@ def read_boot_id() -> str:
 
 @attrs.frozen
 class ProcessHandle:
-    """An open pidfd: a signal sent through it reaches this process or none."""
+    """An open pidfd of a process: a signal sent through it never reaches another process, even if the pid is reused."""
 
     pidfd: int
 
     def send_signal(self, number: int) -> bool:
-        """Send a signal; return False if the process has ended. Raises `PermissionError`."""
+        """Send the signal *number*; return False if the process has ended. Raises `PermissionError` if not allowed."""
         try:
             signal.pidfd_send_signal(self.pidfd, number)
         except ProcessLookupError:
@@ -98,7 +98,7 @@ class ProcessHandle:
         return True
 
     async def wait_ended(self) -> None:
-        """Return when the process has ended; its parent still has to reap it."""
+        """Wait until the process has ended; its parent still has to reap it."""
         import trio  # noqa: PLC0415 - most importers of this module wait for nothing, and some must start fast
 
         await trio.lowlevel.wait_readable(self.pidfd)
@@ -126,12 +126,12 @@ class ProcessIdentity:
         return None if began is None else ProcessIdentity(pid=pid, began=began)
 
     def is_alive(self) -> bool:
-        """Return True if exactly this process still runs."""
+        """Return True if this process still runs, not another process that got the same pid later."""
         return process_start_time(self.pid) == self.began
 
     @contextmanager
     def open_handle(self) -> Iterator[ProcessHandle | None]:
-        """Keep a pidfd of the process open during the block; None if the process has ended."""
+        """Provide a handle for signals to the process, open until the block ends; None if the process has ended."""
         try:
             pidfd = os.pidfd_open(self.pid)
         except ProcessLookupError:
@@ -144,13 +144,13 @@ class ProcessIdentity:
             os.close(pidfd)
 
     def send_signal(self, number: int) -> bool:
-        """Send a signal to exactly this process; return False if it has ended. Raises `PermissionError`."""
+        """Send the signal *number* to exactly this process; return False if it has ended. Raises `PermissionError`."""
         with self.open_handle() as handle:
             return handle is not None and handle.send_signal(number)
 
 
 async def wait_ended(pid: int) -> None:
-    """Return when the unreaped child process *pid* has ended; the caller still has to reap it."""
+    """Wait until the child process *pid* of this process has ended; the caller still has to reap it."""
     pidfd = os.pidfd_open(pid)
     try:
         await ProcessHandle(pidfd).wait_ended()
@@ -164,28 +164,28 @@ def list_pids() -> list[int]:
 
 
 def list_child_pids() -> list[int]:
-    """Return the pids of all children of this process's main thread, including unreaped ones."""
+    """Return the pids of the child processes that the main thread of this process started, including unreaped ones."""
     return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
 
 
 def ancestors(pid: int) -> Iterator[int]:
-    """Yield *pid*, its parent, and so on up to process 1. Raises `ProcessLookupError` if one of them has ended.
+    """Yield *pid*, the pid of its parent, and so on up to 1. Raises `ProcessLookupError` if such a process has ended.
 
-    Process 1 is not read, because it may be hidden.
+    The state of process 1 is not read, because it may be hidden.
     """
     while pid > 0:
         yield pid
         if pid == 1:
             return
         if (stat := read_stat(pid)) is None:
-            raise ProcessLookupError(f"process {pid} has ended")
+            raise ProcessLookupError(f"process {pid} has ended, so its parent is unknown")
         pid = stat.parent
 
 
 def read_environment(pid: int) -> dict[str, str] | None:
-    """Return the environment that *pid* was started with; None during its `execve`, when the kernel shows none.
+    """Return the environment variables with which *pid* was started; empty if it has ended or is of another user.
 
-    Empty if the process has ended or belongs to another user.
+    None while the process is in `execve`, because the kernel then shows no environment.
     """
     path = Path(f"/proc/{pid}/environ")
     with contextlib.suppress(*_GONE, PermissionError):
@@ -199,19 +199,20 @@ def read_environment(pid: int) -> dict[str, str] | None:
 
 
 def _is_in_exec(pid: int) -> bool:
-    """Return True if *pid* is in `execve`: the old program is gone, the new environment not in place yet."""
+    """Return True if *pid* is in `execve`: its old program has been removed, and the new environment is not set yet."""
     stat = read_stat(pid)
     return stat is not None and not stat.has_ended and stat.variables_end == 0
 
 
 ROOT_MODULE = b"coterie.orchestrator.root"
-"""Part of the command line of every root; a root adopts orphaned processes of its agents."""
+"""Part of the command line of every root, the main process of a session, which adopts orphaned agent processes."""
 
 
 def is_called_by_agent() -> bool:
-    """Return True if this process is a descendant of an agent of a session.
+    """Return True if this process is a descendant of an agent, or if that is unknown.
 
-    A process can remove a variable from its own environment, but not from that of its ancestors.
+    Commands that only the user may run check this. The environment of each ancestor is read, because an agent can
+    remove a variable from the environment of a command, but not from that of a running ancestor.
     """
     try:
         return any(_is_agent_or_root(pid) for pid in ancestors(os.getpid()) if pid > 1)

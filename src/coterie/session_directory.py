@@ -1,4 +1,4 @@
-"""A session on disk: its directory, its record, and the names of its files."""
+"""A session on disk: its directory, the record `session.json` in it, and the names of the other files."""
 
 import re
 import secrets
@@ -23,13 +23,13 @@ MailDurability = Literal["process", "power"]
 VERSION = 1
 SESSION_FILE = "session.json"
 MAIN = "main"
-"""Name of the agent that the user talks to."""
+"""Name of the lead, the first agent of a session, to which the user talks."""
 COORDINATOR = "coordinator"
-"""Agent type of a lead that only delegates."""
+"""Agent type of a lead (the first agent of a session) that only delegates work to other agents."""
 TASKS = "tasks"
-"""Directory of the task list, inside the directory of a session."""
+"""Name of the directory of the shared task list, inside the directory of a session."""
 SCRATCH = "scratch"
-"""Directory that the agents of a session share, inside the directory of the session."""
+"""Name of the directory for files that the agents of a session share, inside the directory of the session."""
 
 
 @attrs.frozen(kw_only=True)
@@ -38,20 +38,20 @@ class SessionDirectory:
 
     id: str
     project: Path
-    """Working directory of its agents."""
+    """Working directory of the agents of the session."""
     task: str
     model: str
     started: float
     starts: int = 1
-    """Number of times the session was started or resumed; the incarnation of its agents."""
+    """Number of times that the session was started or resumed, from 1."""
     agent: str | None = None
-    """Name of the definition of its main agent, if any."""
+    """Name of the agent definition (a file with tools and prompt) of the first agent; None for the default agent."""
     budget_usd: Decimal | None = None
-    """Total budget of all its agents over all starts; None for no limit."""
+    """Limit in US dollars for all agents of the session over all its starts; None for no limit."""
     sandbox: SandboxMode | None = None
-    """Sandbox from the command line, valid for all starts; None leaves the choice to the settings."""
+    """Sandbox mode from the command line, valid for all starts; None if the settings decide."""
     mail: MailDurability = "process"
-    """Crash that a stored message survives: of a process, or of the machine. `coterie mail` in a shell reads it too."""
+    """Crash that a stored message survives: of a "process", or a loss of "power". `coterie mail` uses this mode too."""
 
     @classmethod
     def create(
@@ -66,7 +66,7 @@ class SessionDirectory:
         sandbox: SandboxMode | None = None,
         mail: MailDurability = "process",
     ) -> "SessionDirectory":
-        """Create a session of *project*, with a directory that only its owner can read. Raises `OSError`."""
+        """Create a session of *project* and its directory, which only the user can read. Raises `OSError`."""
         started = clock.now()
         # Ids sort by start time; the random suffix separates sessions started in the same second.
         id_ = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(started))}-{secrets.token_hex(3)}"
@@ -119,7 +119,7 @@ class SessionDirectory:
         sandbox: SandboxMode | None = None,
         mail: MailDurability | None = None,
     ) -> "SessionDirectory":
-        """Load a session like `find`, count one more start, and store the given options. Raises `OSError` too."""
+        """Load a session like `find`, add 1 to `starts`, and store the options that are given. Raises `OSError` too."""
         session = cls.find(name)
         resumed = attrs.evolve(
             session,
@@ -138,11 +138,11 @@ class SessionDirectory:
 
     @property
     def scratch(self) -> Path:
-        """Directory that all its agents may read and write; it need not exist."""
+        """Directory that all agents of the session may read and write; it need not exist."""
         return self.directory / SCRATCH
 
     def agent_directory(self, name: str) -> Path:
-        """Return the directory with the transcript of the agent *name*; created on first use. Raises `OSError`."""
+        """Return the directory of the agent *name*, for its transcript; create it if missing. Raises `OSError`."""
         directory = self.directory / "agents" / name
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         return directory
@@ -154,7 +154,7 @@ def list_session_ids() -> list[str]:
 
 
 def project_slug(project: Path) -> str:
-    """Convert the path of a project to a file name."""
+    """Return the directory name for a project below `COTERIE_HOME`: its path, with `-` for all special characters."""
     return re.sub(r"[^A-Za-z0-9]", "-", str(project.resolve()))
 
 
@@ -173,10 +173,13 @@ def _load(directory: Path) -> SessionDirectory:
         facts = msgspec.json.decode((directory / SESSION_FILE).read_bytes(), type=dict[str, object])
         session = msgspec.convert(facts, SessionDirectory, dec_hook=lambda kind, value: kind(value))
     except (OSError, ValueError) as exc:
-        raise ConfigInvalid(str(directory / SESSION_FILE), f"cannot be read: {exc}") from exc
+        raise ConfigInvalid(
+            str(directory / SESSION_FILE), f"cannot be read: {exc}; repair it, or delete the directory of the session"
+        ) from exc
     if facts.get("v") != VERSION:
         raise ConfigInvalid(
-            str(directory / SESSION_FILE), f"has format version {facts.get('v')}; only version {VERSION} is supported"
+            str(directory / SESSION_FILE),
+            f"has format version {facts.get('v')}, not {VERSION}; use the version of Coterie that wrote the file",
         )
     return session
 
@@ -186,7 +189,7 @@ TRANSCRIPT = "transcript.jsonl"
 ROSTER_FILE = "roster.json"
 MAIL_DIRECTORY = "mail"
 DEAD_LETTER_DIRECTORY = "dead"
-"""Name of the directory for dead letters, inside the mail directory."""
+"""Name of the directory for dead letters (messages that could not be delivered), inside the mail directory."""
 
 
 def mail_directory(session: SessionDirectory) -> Path:

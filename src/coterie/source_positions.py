@@ -1,4 +1,4 @@
-"""Line numbers of the values in TOML and JSON files."""
+"""Line numbers of the values in TOML and JSON files, for error messages about these values."""
 
 import json
 import re
@@ -35,7 +35,7 @@ class SourcePositions:
     _by_path: Mapping[KeyPath, int]
 
     def line_of(self, *path: str | int) -> int:
-        """Return the line of the value at *path*; if it is unknown, the line of the closest known parent."""
+        """Return the line of the value at *path*, its keys and indexes; if unknown, the line of the closest parent."""
         while path and path not in self._by_path:
             path = path[:-1]
         return self._by_path.get(path, 1)
@@ -43,7 +43,7 @@ class SourcePositions:
 
 @attrs.frozen
 class TomlPositions(SourcePositions):
-    """Line numbers of the values of a TOML document; nested values have the line of the statement."""
+    """Line numbers of the values of a TOML document; a value inside a list or inline table has the line of its key."""
 
     @classmethod
     def parse(cls, text: str) -> "TomlPositions":
@@ -65,7 +65,7 @@ def _toml_places(text: str) -> Iterator[tuple[KeyPath, int]]:
 
 
 def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """Yield table headers and key-value pairs with their first line; includes blank lines and comments."""
+    """Yield the first line number and the text of each table header, key-value pair, blank line and comment."""
     begin, depth = 0, 0
     line = beginning = 1
     for token in _TOML_TOKEN.finditer(text):
@@ -78,7 +78,10 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _table(header: Mapping[str, Any], tables: Counter[KeyPath]) -> KeyPath:
-    """Return the path of the table that *header* starts; *tables* counts the tables of each array of tables."""
+    """Return the path of the table that *header* starts.
+
+    *tables* counts the tables of each array of tables so far; the path contains the index of the table in its array.
+    """
     path: KeyPath = ()
     value: Any = header
     while value:
@@ -110,7 +113,7 @@ _JSON_TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|[\[\]{},:\n]')
 
 @attrs.frozen
 class JsonPositions(SourcePositions):
-    """Line numbers of the values of a JSON document; plain values in a list have the line of the list."""
+    """Line numbers of the values of a JSON document; a string or number in a list has the line of the list."""
 
     @classmethod
     def parse(cls, text: str) -> "JsonPositions":
@@ -120,7 +123,7 @@ class JsonPositions(SourcePositions):
 
 def _json_places(text: str) -> Iterator[tuple[KeyPath, int]]:
     line, steps = 1, list[str | int]()
-    """Key or index being read in each open object or list."""
+    """*steps* is the path of the current value: the current key or index of each open object or list."""
     is_key = False
     for sign in _JSON_TOKEN.findall(text):
         if sign == "\n":

@@ -1,4 +1,4 @@
-"""Suggestions for an unknown name."""
+"""Suggestions of known names, for the error message about an unknown name."""
 
 import difflib
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ def closest_match(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the hint of an error about the unknown *name*: similar *known* names, or else all of them."""
+    """Return a hint for the error about an unknown *name*: the similar *known* names, or else all *known* names."""
     known = sorted(known)
     if near := closest_match(name, known):
         return f"did you mean {' or '.join(near)}?"

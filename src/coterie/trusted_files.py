@@ -18,21 +18,21 @@ VERSION = 1
 LOCK_TIMEOUT = 10.0
 
 TrustedKind = Literal["hooks", "servers"]
-"""Category of approved contents; an approval is valid for one category only."""
+"""Category of approved contents: "hooks" (commands at events), or MCP "servers". Each approval is for one category."""
 
 
 @attrs.frozen
 class _TrustRecord:
-    """File of approvals; each check reads the file again, so approvals by other processes count immediately."""
+    """File of approvals. Each check reads the file again, so approvals by other processes take effect immediately."""
 
     path: Path
     _member: ClassVar[str]
 
     def _add(self, entries: Iterable[str]) -> None:
-        """Record *entries*; concurrent approvals are all kept.
+        """Add *entries* to the file; concurrent additions by several processes are all stored.
 
         Blocks. Raises `ConfigInvalid`, `OSError`, and `filelock.Timeout` if another process holds the lock too long;
-        nothing is approved then.
+        then nothing is approved.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with FileLock(f"{self.path}.lock", timeout=LOCK_TIMEOUT, thread_local=False):
@@ -48,15 +48,17 @@ class _TrustRecord:
         except FileNotFoundError:
             return []
         except (OSError, ValueError) as exc:
-            raise ConfigInvalid(str(self.path), f"cannot be read: {exc}; delete this file and approve again") from exc
+            raise ConfigInvalid(
+                str(self.path), f"cannot be read: {exc}; delete this record of your approvals, and approve again"
+            ) from exc
         if not isinstance(record, dict) or record.get("v") != VERSION or not isinstance(record.get(self._member), list):
-            raise ConfigInvalid(str(self.path), "is not a record of approvals; delete this file and approve again")
+            raise ConfigInvalid(str(self.path), "is not a record of your approvals; delete it, and approve again")
         return [str(entry) for entry in record[self._member]]
 
 
 @attrs.frozen
 class TrustedFiles(_TrustRecord):
-    """Approved files outside a project that its instruction files may include."""
+    """The files outside a project that instruction files of the project may include, because the user approved them."""
 
     _member: ClassVar = "paths"
 
@@ -66,20 +68,20 @@ class TrustedFiles(_TrustRecord):
         return cls(home_directory() / "projects" / project_slug(project) / "approved-includes.json")
 
     def __contains__(self, file: Path) -> bool:
-        """Return True if *file* was approved; follows links. Raises `ConfigInvalid` if the record cannot be read."""
+        """Return True if *file*, with links resolved, was approved. Raises `ConfigInvalid` for an unreadable record."""
         return str(file.resolve()) in self._load()
 
     def approve(self, file: Path) -> None:
-        """Approve *file*; follows links.
+        """Approve *file*, with links in its path resolved.
 
-        Blocks. Raises `ConfigInvalid`, `OSError`, and `filelock.Timeout`; nothing is approved then.
+        Blocks. Raises `ConfigInvalid`, `OSError`, and `filelock.Timeout`; then nothing is approved.
         """
         self._add([str(file.resolve())])
 
 
 @attrs.frozen
 class TrustedContents(_TrustRecord):
-    """Approved contents that start programs, such as hooks; after any change the user is asked again."""
+    """Approved configuration that starts programs, such as hooks; after any change the user must approve it again."""
 
     _member: ClassVar = "digests"
 
@@ -95,7 +97,7 @@ class TrustedContents(_TrustRecord):
     def approve(self, *contents: bytes) -> None:
         """Approve *contents*; only their digests are stored.
 
-        Blocks. Raises `ConfigInvalid`, `OSError`, and `filelock.Timeout`; nothing is approved then.
+        Blocks. Raises `ConfigInvalid`, `OSError`, and `filelock.Timeout`; then nothing is approved.
         """
         self._add(map(_digest, contents))
 

@@ -119,7 +119,7 @@ async def test_records_are_repaired_however_a_root_dies(session: SessionDirector
     await _die(session, way)
     assert [*check_machine(session), *check_session(session.id, Clock())] == []
     assert events(session, CleanedUp) == [
-        CleanedUp(killed=0, mended=["interrupted_session: record that all agents have ended"], failures=[])
+        CleanedUp(killed=0, mended=["interrupted_session: mark all its agents as ended"], failures=[])
     ]
 
 
@@ -188,7 +188,7 @@ async def test_killed_cleanup_daemon_is_replaced_and_reported(project: Path) -> 
         assert process_start_time(second) is not None
     assert process_start_time(second) is None
     assert [(event.layer, event.reason) for event in events(tree.session, LayerFailed)] == [
-        ("cleanup", "the cleanup daemon ended with status -9 and is restarted")
+        ("cleanup", "the cleanup daemon, which cleans up after a crash, ended with status -9; it is restarted")
     ]
 
 

@@ -169,7 +169,7 @@ async def test_impossible_start_fails_with_its_reason(starter: ProcessStarter, t
     impossible = {
         "ModuleNotFoundError: No module named 'nowhere'": attrs.evolve(start, entry="nowhere:main"),
         "AttributeError: no unknown among the entries": make_start("unknown"),
-        "invalid entry 'os.path'": attrs.evolve(start, entry="os.path"),
+        "entry function 'os.path'": attrs.evolve(start, entry="os.path"),
         "null byte": make_start("echo", BAD="\0"),
         "missing": attrs.evolve(start, directory=tmp_path / "missing"),
         "before it was ready": make_start("killed_on_the_way"),
@@ -268,14 +268,14 @@ async def test_a_zygote_with_a_thread_forks_nothing(capfd: pytest.CaptureFixture
     """A fork would lack the thread and keep its locks; the next zygote fails too, and then the starter gives up."""
     with trio.fail_after(PATIENCE):
         async with open_zygote_starter([f"{child_entries.__name__}:have_a_thread"]) as warm:
-            with pytest.raises(StartFailed, match="died twice"):
+            with pytest.raises(StartFailed, match="ended twice"):
                 await warm.start(make_start("echo"))
     assert capfd.readouterr().err.count("AssertionError: a fork is safe only with one thread") == 2
 
 
 async def test_unusable_zygote_or_full_process_table_is_a_failed_start() -> None:
     with trio.fail_after(PATIENCE):
-        for name, reason in (("nowhere", "No module named 'nowhere'"), ("os:abort", "died before it was ready")):
+        for name, reason in (("nowhere", "No module named 'nowhere'"), ("os:abort", "ended before it was ready")):
             with pytest.raises(StartFailed, match=reason):
                 async with open_zygote_starter([name]):
                     pass

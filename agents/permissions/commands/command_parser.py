@@ -1,4 +1,4 @@
-"""Shell command lines as rules see them, and their parser.
+"""Parser of shell command lines, whose commands permission rules are compared with.
 
 A permission must cover every command of a line. So the parser handles the simple part of the language exactly: lists,
 pipelines, subshells, groups, quotes, redirections, substitutions. Everything else is parsed as far as possible and
@@ -20,7 +20,7 @@ _NAME = re.compile(r"[^\s;&|<>()'\"\\$`{}=,]+")
 MAX_CHARACTERS = 50_000
 """Maximum length of a command line that is parsed, in characters."""
 MAX_NESTING = 20
-"""Maximum nesting of substitutions."""
+"""Maximum nesting depth of substitutions, such as `$(...)`; a deeper line is marked as unclear."""
 
 _BLANK = re.compile(r"(?:[ \t]|\\\n)*")
 _COMMENT = re.compile(r"#[^\n]*")
@@ -43,7 +43,7 @@ class Redirection:
 
     @property
     def is_harmless(self) -> bool:
-        """True if nothing is written and no connection is opened.
+        """True if the redirection writes nothing and opens no connection.
 
         Such redirections are input from files, discarded output, and duplicated descriptors.
         """
@@ -61,7 +61,7 @@ class Redirection:
 
 @attrs.frozen(kw_only=True)
 class SimpleCommand:
-    """One command that would run, with its assignments and redirections."""
+    """One command of a command line, with its variable assignments and redirections."""
 
     words: tuple[ShellWord, ...]
     """Name and arguments of the command; empty if there are only assignments or redirections."""
@@ -75,30 +75,30 @@ class SimpleCommand:
 
     @property
     def is_plain(self) -> bool:
-        """True if only the words matter, because no variable is set and nothing is written."""
+        """True if the words alone decide what the command does: it sets no variable and redirects no output."""
         return not self.assignments and all(redirection.is_harmless for redirection in self.redirections)
 
 
 @attrs.frozen(kw_only=True)
 class CommandLine:
-    """All commands that a command line would run."""
+    """Parsed command line: all commands that a shell would run."""
 
     text: str
     commands: tuple[SimpleCommand, ...] = ()
     substituted: tuple[SimpleCommand, ...] = ()
-    """Commands in substitutions; their output becomes part of another command."""
+    """Commands inside substitutions such as `$(...)`; their output becomes part of another command."""
     unclear: str | None = None
-    """Construct that makes the parse uncertain, as in "it has ..."; None if the commands above are complete."""
+    """First construct that the parser does not understand, as a phrase; None if `commands` is certainly complete."""
 
     def mentions(self, name: str) -> bool:
-        """True if *name* occurs anywhere as a word, quoted or not, with or without a directory."""
+        """True if *name* occurs anywhere in the line as a word, quoted or not, with or without a directory."""
         words = (word.text for command in (*self.commands, *self.substituted) for word in command.words)
         found = (match[0] for text in (self.text, *words) for match in _NAME.finditer(text))
         return any(word == name or word.rpartition("/")[2] == name for word in found)
 
 
 def parse_command(text: str) -> CommandLine:
-    """Return the commands in *text*, as `bash -c` parses it. Never raises."""
+    """Return the commands in *text*, a command line for `bash -c`, without running them. Never raises."""
     return _parse(text, depth=0)
 
 
@@ -116,7 +116,7 @@ def _parse(text: str, depth: int) -> CommandLine:
 
 @attrs.define(eq=False)
 class _Draft:
-    """A simple command that is being parsed."""
+    """Simple command while it is being parsed."""
 
     words: list[ShellWord] = attrs.field(factory=list)
     assignments: list[ShellWord] = attrs.field(factory=list)
@@ -127,7 +127,7 @@ class _Draft:
         return bool(self.words or self.assignments or self.redirections)
 
     def finish(self) -> list[SimpleCommand]:
-        """Return the command, if there is one, and reset the draft."""
+        """Return the parsed command in a list, empty if there is none, and reset the draft for the next command."""
         if not self.is_begun:
             return []
         command = SimpleCommand(
@@ -139,15 +139,15 @@ class _Draft:
 
 @attrs.define(eq=False)
 class _CommandParser(WordReader):
-    """Parses lists of commands."""
+    """Parser of lists of commands; its base class parses the words."""
 
     depth: int = attrs.field(kw_only=True)
     substituted: list[SimpleCommand] = attrs.field(factory=list)
     _pending: list[Redirection] = attrs.field(factory=list)
-    """Here-documents whose text begins on the next line."""
+    """Here-documents whose operator has been parsed, and whose text begins on the next line."""
 
     def read_list(self, *, is_closed: bool = False) -> list[SimpleCommand]:
-        """Return the commands up to the end, or up to and including the closing `)`."""
+        """Return the commands up to the end of the text; with *is_closed*, up to and including the closing `)`."""
         found: list[SimpleCommand] = []
         draft = _Draft()
         open_brackets = 0
@@ -172,7 +172,7 @@ class _CommandParser(WordReader):
         return found + draft.finish()
 
     def substitute(self, script: str | None) -> None:
-        """Add the commands of a substitution; see `WordReader.substitute`."""
+        """Parse a substitution and add its commands to `substituted`; see `WordReader.substitute`."""
         if self.depth >= MAX_NESTING:
             self.mark_unknown(f"over {MAX_NESTING} substitutions in one another")
             self.at = len(self.text)

@@ -1,4 +1,4 @@
-"""Patterns of commands in rules, and commands that run other commands."""
+"""Patterns of commands in permission rules, and detection of commands that run other commands."""
 
 import re
 import shlex
@@ -18,14 +18,14 @@ WRAPPERS = SHELLS | {
     *("sudo", "doas", "su", "runuser", "pkexec", "setpriv", "chroot", "unshare", "nsenter", "fakeroot", "systemd-run"),
     *("strace", "ltrace", "perf", "valgrind", "busybox", "toybox", "ssh", "tmux", "screen", "bwrap", "firejail"),
 }
-"""Known wrappers. The list can never be complete: a deny rule is a precaution, not a sandbox."""
+"""Commands that run other commands. The list can never be complete: a deny rule is a precaution, not a sandbox."""
 SUBSCRIPTING = frozenset(
     {
         *("[", "test", "let", "printf", "read", "unset", "declare", "typeset", "local", "readonly", "export"),
         *("mapfile", "readarray", "getopts", "wait"),
     }
 )
-"""Builtins that take a variable name and run the substitutions in its subscript, even if the argument was quoted."""
+"""Builtins whose arguments name variables: a substitution in a subscript runs, even if the argument was quoted."""
 
 _SUBSCRIPT = re.compile(r"\[.*[$`]", re.DOTALL)
 _SCRIPT = re.compile(r"[\s;&|<>()'\"\\$`]")
@@ -33,7 +33,7 @@ _BRACES = re.compile(r"(?<!\$)\{")
 
 
 def opaque_reason(line: CommandLine) -> str | None:
-    """Return the reason why *line* may run other commands than parsed, as in "it has ..."; None if it cannot."""
+    """Return why *line* may run commands that the parser cannot see, as a phrase; None if all commands are known."""
     if line.unclear is not None:
         return line.unclear
     commands = (*line.commands, *line.substituted)
@@ -42,7 +42,7 @@ def opaque_reason(line: CommandLine) -> str | None:
 
 
 def wrapped_commands(line: CommandLine, size: int) -> Iterator[Sequence[ShellWord]]:
-    """Yield the first words, at most *size*, of every command that *line* may run, also through wrappers."""
+    """Yield at most *size* first words of every command that *line* may run, also by wrappers such as `sudo`."""
     for command in (*line.commands, *line.substituted):
         yield command.words[:size]
         if command.name in WRAPPERS:
@@ -68,15 +68,17 @@ def _hides_commands(command: SimpleCommand) -> bool:
 
 @attrs.frozen
 class CommandPattern:
-    """Pattern of a command by its words after quote removal."""
+    """Pattern of a command in a Bash rule: the words of the command without quotes."""
 
     words: tuple[str, ...]
     is_open: bool
-    """True if more words may follow."""
+    """True if the command may have more words after those of the pattern."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse `git status:*`, `git status *` or `git status`. Raises `ValueError` with the problem."""
+        """Parse the text in the brackets of a rule: `git status:*`, `git status *` or `git status`. Raises
+        `ValueError`.
+        """
         bare = text.removesuffix(":*")
         if bare == text and text.endswith(" *"):
             bare = text[:-2]
@@ -94,7 +96,7 @@ class CommandPattern:
         return shlex.join(self.words) + ":*" * self.is_open
 
     def covers(self, command: SimpleCommand) -> bool:
-        """True if *command* certainly matches the pattern and has no other effect."""
+        """True if *command* certainly matches the pattern and has no other effect, as an allow rule requires."""
         beginning = command.words[: len(self.words)]
         if not command.is_plain or not all(word.is_literal for word in beginning):
             return False
@@ -104,7 +106,7 @@ class CommandPattern:
     def may_be_in(self, line: CommandLine) -> bool:
         """True if *line* may run a matching command, in any directory and through any known wrapper.
 
-        In an unclear line, any occurrence of the first word of the pattern counts as a match.
+        In a line that is not fully understood, any occurrence of the first word of the pattern counts as a match.
         """
         if any(self._may_be(words) for words in wrapped_commands(line, len(self.words) + 1)):
             return True
@@ -121,7 +123,7 @@ class CommandPattern:
 
 
 def _may_be_name(word: ShellWord, name: str) -> bool:
-    """True if *word* may run a command *name* in any directory; a *name* with a directory means this file only."""
+    """True if *word* may run the program *name* in any directory; a *name* with a directory means this file only."""
     if word.is_unknown:
         # The value of a variable occurs elsewhere in the line; braces can build names that occur nowhere.
         return _BRACES.search(word.raw) is not None
@@ -131,7 +133,7 @@ def _may_be_name(word: ShellWord, name: str) -> bool:
 
 
 def _last_part(pieces: tuple[str | None, ...]) -> tuple[str | None, ...]:
-    """Return the pieces behind the last known slash."""
+    """Return the pieces of a word after the last known slash: the file name of a program."""
     for index in range(len(pieces) - 1, -1, -1):
         piece = pieces[index]
         if piece is not None and "/" in piece:

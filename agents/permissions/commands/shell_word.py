@@ -1,4 +1,4 @@
-"""Words of a shell command, as far as they are known before expansion."""
+"""Words of a shell command line, as far as they are known before the shell expands them."""
 
 import fnmatch
 import glob
@@ -27,29 +27,29 @@ Pieces = list[str | None]
 
 @attrs.frozen
 class ShellWord:
-    """One word: its literal pieces, and None for each expansion by the shell."""
+    """One word of a command line: its literal pieces, and None for each expansion by the shell, such as `$HOME`."""
 
     raw: str
-    """Source text of the word, without escaped line breaks."""
+    """Source text of the word, with its quotes, but without escaped line breaks."""
     pieces: tuple[str | None, ...]
 
     @property
     def text(self) -> str:
-        """Known part of the word, after quote removal; the whole word if it is literal."""
+        """Known part of the word, without quotes and expansions; the whole word if it is literal."""
         return "".join(piece or "" for piece in self.pieces)
 
     @property
     def is_literal(self) -> bool:
-        """True if the command gets exactly this word."""
+        """True if the shell expands nothing in the word, so that the command gets exactly `text`."""
         return None not in self.pieces
 
     @property
     def is_unknown(self) -> bool:
-        """True if the word may become anything, including nothing."""
+        """True if nothing of the word is known: it may become any text, or be removed."""
         return not self.is_literal and not self.text
 
     def may_be(self, text: str) -> bool:
-        """True if the command may get *text* as this word."""
+        """True if the word may become *text* when the shell expands it."""
         if self.is_literal:
             return self.text == text
         pattern = "".join("*" if piece is None else glob.escape(piece) for piece in self.pieces)
@@ -58,9 +58,9 @@ class ShellWord:
 
 @attrs.define(eq=False)
 class WordReader:
-    """Parses *text* word by word, starting at *at*.
+    """Parser of the words in *text*, from the position *at*.
 
-    The reader continues after a construct that it does not understand, so that the rest is still seen, but keeps the
+    The parser continues after a construct that it does not understand, so that the rest is still seen, but keeps the
     first reason in `unclear`. From then on its words may differ from those of the shell.
     """
 
@@ -73,7 +73,7 @@ class WordReader:
         self.unclear = self.unclear or reason
 
     def next_word(self) -> ShellWord:
-        """Return the word that begins here; empty if there is none."""
+        """Return the word that begins at the current position; an empty word if none begins there."""
         start = self.at
         pieces: Pieces = []
         while self.at < len(self.text):
@@ -87,7 +87,7 @@ class WordReader:
         return ShellWord(raw=self.text[start : self.at].replace("\\\n", ""), pieces=tuple(pieces))
 
     def substitute(self, script: str | None) -> None:
-        """Add the commands of a substitution: of *script*, or of the text from here to the closing `)`."""
+        """Parse the commands of a substitution: *script*, or, if None, the text from here to the closing `)`."""
         raise NotImplementedError
 
     def _special(self, pieces: Pieces) -> None:
@@ -208,7 +208,7 @@ class WordReader:
             self.at += 1
 
     def _substitution(self, pieces: Pieces) -> None:
-        """Parse `$(`, `<(` or `>(`."""
+        """Parse a substitution, from its beginning `$(`, `<(` or `>(` to its end."""
         self.at += 2
         self.substitute(None)
         pieces.append(None)
@@ -224,7 +224,7 @@ class WordReader:
         pieces.append(None)
 
     def _expansion(self, pieces: Pieces) -> None:
-        """Parse a file name pattern, braces or a tilde."""
+        """Parse a file name pattern, a brace expansion or a tilde that begins here."""
         if literal := _UNEXPANDED.match(self.text, self.at):
             pieces.append(literal[0])
             self.at = literal.end()

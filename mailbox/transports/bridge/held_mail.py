@@ -1,4 +1,4 @@
-"""Mail from other sessions that waits for a decision of the user."""
+"""Held mail: messages from other sessions that wait until the user releases or drops them."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -27,17 +27,20 @@ class NoHeldMessage(MailboxError):
 
 @attrs.define(eq=False)
 class HeldMail:
-    """Held messages of one session. Any process of the user may release or drop them; the session need not run."""
+    """Messages from other sessions that one session holds until the user releases or drops them.
+
+    Any process of the user may do so, even if the session does not run.
+    """
 
     _spool: Spool
 
     @classmethod
     def of(cls, mail: Path, clock: Clock, bury: StoreDeadLetter, limits: MailLimits | None = None) -> "HeldMail":
-        """Return the held messages below *mail*, the mail directory of a session."""
+        """Return the held messages below *mail*, the mail directory of a session. *bury* stores dead letters."""
         return cls(Spool(mail / DIRECTORY, DIRECTORY, bury, clock, limits or MailLimits()))
 
     async def hold(self, envelope: Envelope) -> None:
-        """Store *envelope* durably. Raises `MailboxFull` and `MailboxFailed`."""
+        """Store *envelope* durably until the user decides about it. Raises `MailboxFull` and `MailboxFailed`."""
         await trio.to_thread.run_sync(self._spool.put, envelope)
 
     async def messages(self) -> list[Envelope]:
@@ -49,10 +52,10 @@ class HeldMail:
         return await trio.to_thread.run_sync(read_sync)
 
     async def release(self, id_: MessageId, deliver: Callable[[Envelope], Awaitable[Receipt]]) -> Receipt:
-        """Pass the message to *deliver*, and delete it once *deliver* has stored it.
+        """Pass the held message *id_* to *deliver*, which stores it, and then delete the held copy.
 
-        After a crash between the two it is still held; if it is released again, the transport drops it by its id.
-        Raises `NoHeldMessage`, `MailboxFailed` and the errors of *deliver*; then the message is still held.
+        After a crash between these steps the message is still held. If it is released again, the transport drops it by
+        its id. Raises `NoHeldMessage`, `MailboxFailed` and the errors of *deliver*. Then the message is still held.
         """
         file, envelope = await self._find(id_)
         receipt = await deliver(envelope)
@@ -60,7 +63,7 @@ class HeldMail:
         return receipt
 
     async def drop(self, id_: MessageId) -> None:
-        """Move the message to the dead letters. Raises `NoHeldMessage` and `MailboxFailed`."""
+        """Move the held message *id_* to the dead letters. Raises `NoHeldMessage` and `MailboxFailed`."""
         file, envelope = await self._find(id_)
         await trio.to_thread.run_sync(self._spool.dead_letter, file, envelope, "refused", "dropped by the user")
 

@@ -1,7 +1,7 @@
-"""Listening end of a bridge: one socket per session, the policy for incoming mail, and the messages received.
+"""Receiving end of the bridge (mail between sessions): a socket for each session, and the policy for incoming mail.
 
-Received messages are remembered, so that none is stored twice. A record is written after its message was stored. After
-a crash between the two, the message is sent again, and the transport drops it by its id.
+Received messages are remembered, so that no message is stored twice. The record of a message is written after the
+message is stored. After a crash between these steps the message is sent again, and the transport drops it by its id.
 """
 
 import contextlib
@@ -33,38 +33,38 @@ from coterie.mailbox.transports.bridge.socket_path import (
 )
 
 DeliverInbound = Callable[[Envelope], Awaitable[Receipt]]
-"""Function that stores a message in the session's own transport. It has no MAC; the session signs it."""
+"""Function that signs a message of another session, which has no MAC, and stores it in the mailbox of its recipient."""
 
 RETRY_AFTER = 1.0
-"""Seconds after which a sender may retry if storing failed."""
+"""Seconds after which the sender is told to retry if a message could not be stored."""
 
 
 InboundPolicy = Literal["accept", "hold", "refuse"]
-"""Store the message in the recipient's mailbox, keep it until the user decides, or reject it."""
+"""Policy for messages of other sessions: store them in the recipient's mailbox, hold them for the user, or reject."""
 
 
 @attrs.frozen(kw_only=True)
 class AcceptPolicy:
-    """Rules for mail from other sessions of the user."""
+    """Policy and limits for the mail that one session receives from other sessions of the same user."""
 
     policy: InboundPolicy = "hold"
     per_minute: float = attrs.field(default=30.0, validator=attrs.validators.gt(0))
-    """Messages of one sender per minute, in the long run."""
+    """Greatest number of messages of one sender per minute, on average."""
     burst: int = attrs.field(default=10, validator=attrs.validators.ge(1))
     """Greatest number of messages that one sender may send in quick succession."""
     repeat_window: float = 60.0
-    """Seconds in which equal messages of one sender are stored once; 0 stores all of them."""
+    """Seconds during which a message with the same sender, recipient and text is not stored again; 0: never."""
     held: MailLimits = attrs.field(factory=lambda: MailLimits(messages=1_000))
     """Limits of the mail that waits for the user."""
     patience: float = 10.0
     """Timeout in seconds for receiving or sending one frame."""
     connections: int = 64
-    """Number of connections served at the same time; others wait."""
+    """Number of connections served at the same time. Further connections wait."""
 
 
 @attrs.define(eq=False)
 class InboundRateLimiter:
-    """Token buckets that limit the messages of each sender."""
+    """Limits the rate of messages of each sender with a token bucket."""
 
     _per_minute: float
     _burst: int
@@ -72,7 +72,10 @@ class InboundRateLimiter:
     """Maps a sender to its tokens and the time at which they were counted."""
 
     def spend(self, sender: tuple[str, str], now: float) -> float:
-        """Take a token of *sender*; return 0, or the seconds until there is one."""
+        """Remove one token of *sender* for a message at time *now*, and return 0.
+
+        If there is no token, return the number of seconds until there is one.
+        """
         if len(self._buckets) > 1_000:
             # Full buckets are dropped, so that only recent senders have one.
             full = [known for known in self._buckets if self._tokens(known, now) >= self._burst]
@@ -91,12 +94,12 @@ class InboundRateLimiter:
 
 
 REMEMBERED = 10_000
-"""Number of messages to remember. A session sends its messages one by one, so only its last can come again late."""
+"""Number of received messages to remember. A session sends one message at a time, so only its last can be repeated."""
 
 
 @attrs.frozen(kw_only=True)
 class ReceivedRecord:
-    """Record of a received message and the reply to it."""
+    """Record of a message that was received from another session, with the outcome and time in the reply to it."""
 
     id: MessageId
     words: str
@@ -107,7 +110,10 @@ class ReceivedRecord:
 
 @attrs.define(eq=False)
 class ReceivedIds:
-    """Received messages of one session, in memory and in a file of checksummed lines with one writing process."""
+    """Records of the messages that a session has received from other sessions, used to detect repeated messages.
+
+    They are kept in memory and in a file of checksummed lines, to which only this process writes.
+    """
 
     _log: Appender
     _by_id: dict[MessageId, ReceivedRecord]
@@ -118,7 +124,10 @@ class ReceivedIds:
         self._by_content.update((record.words, record) for record in self._by_id.values())
 
     def find(self, envelope: Envelope, *, now: float, window: float) -> ReceivedRecord | None:
-        """Return the record of this message, or of an equal one received in the *window* seconds before *now*."""
+        """Return the record of this message, or of an equal message received in the *window* seconds before *now*.
+
+        None if there is neither.
+        """
         if (record := self._by_id.get(envelope.id)) is not None:
             return record
         record = self._by_content.get(content_digest(envelope))
@@ -126,7 +135,7 @@ class ReceivedIds:
         return record if record is not None and now - window < record.stored <= now else None
 
     def add(self, record: ReceivedRecord) -> None:
-        """Append *record* to the file in one bounded write. Raises `OSError`."""
+        """Append *record* to the file and to memory, where the oldest records are dropped. Raises `OSError`."""
         self._log.append(frame_record(msgspec.json.encode(record)))
         self._by_id[record.id] = self._by_content[record.words] = record
         while len(self._by_id) > REMEMBERED:
@@ -137,7 +146,10 @@ class ReceivedIds:
 
 @contextlib.contextmanager
 def open_received_ids(path: Path) -> Iterator[ReceivedIds]:
-    """Load the records in *path*, and drop the oldest from the file if there are too many. Raises `OSError`."""
+    """Open the records in the file *path* until the block ends, without the oldest if there are too many.
+
+    Raises `OSError`.
+    """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     records = _read_records(path)
     if len(records) > REMEMBERED:
@@ -149,7 +161,7 @@ def open_received_ids(path: Path) -> Iterator[ReceivedIds]:
 
 
 def content_digest(envelope: Envelope) -> str:
-    """Return the digest of sender, recipient, answered message and text; repeats have the same digest."""
+    """Return a digest of sender, recipient, answered message and text, which is equal for a repeated message."""
     sender = envelope.sender
     content = (sender.session, sender.name, envelope.recipient.name, envelope.in_reply_to, envelope.body)
     return hashlib.blake2b(msgspec.json.encode(content), digest_size=16).hexdigest()
@@ -170,7 +182,7 @@ def _read_records(path: Path) -> dict[MessageId, ReceivedRecord]:
 
 @attrs.define(eq=False)
 class InboundMail:
-    """Receives messages for one session, one at a time, so that their order and the detection of repeats hold."""
+    """Stores the messages of other sessions for one session, one at a time, in order and without repeats."""
 
     session: str
     deliver: DeliverInbound
@@ -185,9 +197,9 @@ class InboundMail:
         self._rates = InboundRateLimiter(self.terms.per_minute, self.terms.burst)
 
     async def receive(self, envelope: Envelope, session: str) -> DeliveryReply:
-        """Store *envelope*, which came from *session*, and return the reply. Expected errors become replies.
+        """Store, hold or reject *envelope*, which came from *session*, and return the reply for that session.
 
-        Cancellation stores the message whole or not at all.
+        Rejections and disk errors become replies. Cancellation stores the message whole or not at all.
         """
         sender = attrs.evolve(envelope.sender, session=session, kind="peer")
         envelope = attrs.evolve(envelope, sender=sender, mac=None)
@@ -227,7 +239,7 @@ class InboundMail:
 
 
 RECEIVED_FILE = Path(DIRECTORY, "taken.jsonl")
-"""Path of the file of received messages, below the mail directory of a session."""
+"""Path of the file with the records of received messages, below the mail directory of a session."""
 
 _QUEUE = 64
 """Number of connections that the kernel queues until they are accepted."""
@@ -243,11 +255,12 @@ async def open_bridge(
     bury: StoreDeadLetter,
     terms: AcceptPolicy | None = None,
 ) -> AsyncIterator[Path]:
-    """Receive mail for *session*, whose mail directory is *mail*, until the block ends; yield the path of the socket.
+    """Receive mail of other sessions for *session* until the block ends. Yield the path of the socket.
 
-    The socket accepts connections when the block begins, and is gone when it has ended; messages without a reply will
-    be sent again. Raises `BridgeUnusable` if another process listens for a session with this id or the directory of the
-    sockets is not safe, and `OSError` if *mail* cannot be written to.
+    *deliver* stores an accepted message, and *bury* stores a dead letter. The socket accepts connections when the block
+    begins, and is removed when the block ends; senders repeat messages that got no reply. Raises `BridgeUnusable` if
+    another process listens for a session with this id, or if other users can write to the directory of the sockets.
+    Raises `OSError` if *mail*, the mail directory of the session, cannot be written to.
     """
     terms = terms or AcceptPolicy()
     held = HeldMail.of(mail, clock, bury, terms.held)
@@ -282,7 +295,7 @@ def _bind_socket(session: str) -> Iterator[tuple[Path, trio.socket.SocketType]]:
 
 @attrs.define(eq=False)
 class _Listener:
-    """Serves connections: checks the peer and replies to its messages."""
+    """Serves the connections of other sessions: checks the connecting process, and replies to each message."""
 
     inbound: InboundMail
     patience: float
@@ -304,7 +317,7 @@ class _Listener:
             await self._send(stream, DeliveryReply(outcome="refused", session=self.inbound.session, reason=str(exc)))
 
     async def _handshake(self, stream: trio.SocketStream) -> str:
-        """Return the id of the connecting session after it was welcomed."""
+        """Check the connecting process, welcome it, and return the id of its session. Raises `PeerInvalid`."""
         check_uid(read_credentials(stream))
         hello = Hello.from_bytes(await self._read(stream) or b"")
         if hello.v != VERSION:

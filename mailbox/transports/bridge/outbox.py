@@ -1,4 +1,4 @@
-"""Outbox: messages for other sessions that do not listen yet."""
+"""Outbox of a session: messages that wait until the session to which they are sent listens."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ ANSWER_WITHIN = 1.0
 
 @attrs.define(eq=False)
 class NotInOutbox(MailboxError):
-    """No message in the outbox has this id: it never existed, or was forwarded."""
+    """No message in the outbox has this id: it never existed, or was forwarded or dropped."""
 
     id: str
 
@@ -30,27 +30,30 @@ class NotInOutbox(MailboxError):
 
 @attrs.frozen(kw_only=True)
 class OutboxQueue:
-    """Messages that wait for one session."""
+    """Number and size of the messages that wait in the outbox for one other session."""
 
     address: str
     is_listening: bool
-    """True if a process accepts connections there; then a forwarding process delivers the messages soon."""
+    """True if a process accepts connections at the address. Then a forwarding process delivers the messages soon."""
     backlog: Backlog
 
 
 @attrs.define(eq=False)
 class Outbox:
-    """Messages of one session for others. Any process of the user may list or drop them; the session need not run."""
+    """Messages of one session that wait for other sessions.
+
+    Any process of the user may list or drop them, even if the session does not run.
+    """
 
     directory: Path
     _clock: Clock
     _store_dead_letter: StoreDeadLetter
     _limits: MailLimits
-    """Limits of the mail for each destination."""
+    """Limits of the mail that waits for each destination."""
     _spools: dict[Peer, Spool] = attrs.field(factory=dict, init=False)
 
     async def queues(self) -> list[OutboxQueue]:
-        """Return the destinations with pending mail, and how much. Takes nothing. Raises `MailboxFailed`."""
+        """Return the destinations with pending mail, each with the size of that mail. Raises `MailboxFailed`."""
         return [
             OutboxQueue(
                 address=peer.address,
@@ -61,7 +64,7 @@ class Outbox:
         ]
 
     async def messages(self) -> list[tuple[str, Envelope]]:
-        """Return all pending messages with their addresses, by destination in order. Raises `MailboxFailed`."""
+        """Return all pending messages by destination, oldest first, each with its address. Raises `MailboxFailed`."""
 
         def peek_sync() -> list[tuple[str, Envelope]]:
             spools = [self.spool_of(peer) for peer in self.peers_sync()]
@@ -71,10 +74,10 @@ class Outbox:
         return await trio.to_thread.run_sync(peek_sync)
 
     async def drop(self, id_: MessageId) -> None:
-        """Move the message to the dead letters; after a cancellation it is moved or unchanged.
+        """Move the message *id_* to the dead letters. A cancellation moves it completely or not at all.
 
-        Raises `NotInOutbox`, `MailboxFailed`, and `MailboxBusy` while another process forwards it, because the other
-        session may have received it.
+        Raises `NotInOutbox`, `MailboxFailed`, and `MailboxBusy` while another process forwards the mail for that
+        destination, because the other session may have received the message.
         """
 
         def drop_sync() -> None:
@@ -108,14 +111,14 @@ class Outbox:
         return self.directory
 
     def directories_sync(self) -> list[Path]:
-        """Return the directories of all destinations so far. Raises `MailboxFailed`."""
+        """Return the directories of all destinations that messages have waited for. Raises `MailboxFailed`."""
         try:
             return sorted(self.directory.glob("*/"))
         except OSError as exc:
             raise MailboxFailed(DIRECTORY, str(exc)) from exc
 
     def spool_of(self, peer: Peer) -> Spool:
-        """Return the spool of *peer*; its directory need not exist."""
+        """Return the spool (directory of waiting messages) for *peer*. The directory need not exist yet."""
         if peer not in self._spools:
             directory = self.directory / peer.directory
             self._spools[peer] = Spool(directory, peer.address, self._store_dead_letter, self._clock, self._limits)

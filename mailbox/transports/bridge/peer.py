@@ -1,4 +1,4 @@
-"""Another session as a sender knows it: address, socket, and the directory of its outbox."""
+"""Another session as a destination of mail: its address, its socket, and the directory for waiting messages."""
 
 import base64
 import binascii
@@ -24,7 +24,7 @@ class Peer:
 
     @classmethod
     def at(cls, address: Socket | OtherSession) -> "Peer":
-        """Return the peer at *address*. Both forms of address give the same peer, so a session has one queue.
+        """Return the peer at *address*. Both forms of address give an equal peer, so a session has only one queue.
 
         Raises `NameInvalid`, and `BridgeUnusable` if the path cannot be a socket.
         """
@@ -53,10 +53,13 @@ class Peer:
 
     @property
     def address(self) -> str:
-        """Address as users write it."""
+        """Address of the peer as users write it: `bridge:<session id>` or `uds:<path>`."""
         return f"uds:{self.path}" if self.session is None else f"bridge:{self.session}"
 
     def check_socket(self) -> None:
-        """Raise `BridgeUnusable` if another user could have created the socket, and `OSError` if it cannot exist."""
+        """Raise `BridgeUnusable` if another user could have created the socket of this session.
+
+        Raises `OSError` if the directory of the sockets does not exist. If `session` is None, nothing is checked.
+        """
         if self.session is not None:
             check_directory(self.path.parent)

@@ -1,7 +1,7 @@
-"""Bridge protocol: handshake, delivery replies, and refusals as a name with fields.
+"""Protocol of the bridge (mail between sessions): the handshake, and the replies to messages.
 
-The connecting side sends `Hello` and waits for the reply; then it sends envelopes, one at a time, each answered before
-the next. Invalid bytes are answered with one refusal, and the connection is closed.
+The connecting side sends `Hello` and waits for the reply. Then it sends messages, and waits for a reply after each.
+After invalid bytes the listening side replies with a refusal and closes the connection.
 """
 
 from collections.abc import Mapping
@@ -56,7 +56,7 @@ class Hello(_Frame):
 
 @attrs.frozen(kw_only=True)
 class DeliveryReply(_Frame):
-    """Reply to a greeting or to a message."""
+    """Reply of the listening session to a `Hello` or to a message."""
 
     outcome: DeliveryOutcome
     session: str
@@ -67,7 +67,7 @@ class DeliveryReply(_Frame):
     reason: str = ""
     """Reason of a refusal or a delay, as text."""
     refusal: str | None = None
-    """Class name of the error that refused the message; `fields` has its attributes."""
+    """Class name of the error with which the message was refused; else None. Its attributes are in `fields`."""
     fields: dict[str, Any] = attrs.field(factory=dict)
     wait: float = 0.0
     """Seconds after which the sender retries; used only with the outcome `later`."""
@@ -87,7 +87,7 @@ _SHAPES: Mapping[str, tuple[type[SendRefused], type[msgspec.Struct]]] = {
 
 
 def refusal_reply(session: str, error: SendRefused) -> DeliveryReply:
-    """Return the reply of *session* that carries *error*."""
+    """Return the reply with which *session* refuses a message because of *error*."""
     name = type(error).__name__
     _, shape = _SHAPES.get(name, (None, msgspec.Struct))
     fields = {field: getattr(error, field) for field in shape.__struct_fields__}
@@ -95,7 +95,10 @@ def refusal_reply(session: str, error: SendRefused) -> DeliveryReply:
 
 
 def parse_refusal(answer: DeliveryReply, address: str) -> SendRefused:
-    """Return the error that *answer* carries; `BridgeRefused` with its text if the class is unknown."""
+    """Return the error for a refusal by the session at *address*: the error that *answer* describes.
+
+    If its class is unknown or its fields are invalid, return a `BridgeRefused` with the reason in *answer*.
+    """
     kind, shape = _SHAPES.get(answer.refusal or "", (None, None))
     if kind is None or shape is None:
         return BridgeRefused(address, answer.reason)

@@ -1,4 +1,4 @@
-"""The bridge socket of a session: its path, the checks of its peer, and its lock file."""
+"""The socket on which a session receives mail of other sessions: its path, security checks, and its lock file."""
 
 import contextlib
 import fcntl
@@ -21,11 +21,11 @@ _CREDENTIALS = struct.Struct("iII")  # pid, uid, gid
 
 
 class BridgeUnusable(PathError):
-    """No bridge can be opened here; the user must act."""
+    """The socket for mail of other sessions, or its directory, cannot be used. The user must solve the problem."""
 
 
 def bridge_directory() -> Path:
-    """Return the directory with the sockets of this user's sessions; it need not exist."""
+    """Return the directory for the sockets of all sessions of this user. It need not exist."""
     runtime = os.environ.get(RUNTIME_VARIABLE)
     return Path(runtime) / "coterie" if runtime else Path(f"/tmp/coterie-{os.getuid()}")  # noqa: S108 - `check_directory`
 
@@ -53,7 +53,7 @@ def make_directory() -> Path:
 
 
 def check_directory(directory: Path) -> None:
-    """Raise `BridgeUnusable` if another user could have put files into *directory*; also raises `OSError`."""
+    """Raise `BridgeUnusable` if another user could have put files into *directory*, and `OSError` if it is missing."""
     status = directory.lstat()
     if not stat.S_ISDIR(status.st_mode):
         raise BridgeUnusable(directory, "is a link or a file, but must be a directory; remove the link or file")
@@ -77,9 +77,9 @@ def read_credentials(stream: trio.SocketStream) -> bytes:
 
 @contextlib.contextmanager
 def hold_lock_file(path: Path) -> Iterator[bool]:
-    """Hold an exclusive lock on *path* until the block ends; yield False if another process holds it.
+    """Try to lock the file *path* until the block ends. Yield True, or False if another process holds the lock.
 
-    The kernel releases the lock when its holder dies. The file is removed at the end.
+    The kernel releases the lock of a process that dies. The file is removed when the lock is released.
     """
     descriptor = _open_lock_file(path)
     try:

@@ -1,4 +1,4 @@
-"""Spool directory: one file per message, numbered in order of arrival."""
+"""Spool: directory of messages that are held or wait for another session, one numbered file for each message."""
 
 import math
 import os
@@ -26,14 +26,14 @@ _FILE = re.compile(rf"\d{{12}}-.+\{SUFFIX}")
 
 @attrs.define(eq=False)
 class Spool:
-    """Directory of messages that any number of processes may write to.
+    """Directory of messages, in order of arrival. Any number of processes may write to it.
 
     All methods but `try_lock` block: call them from a thread. They raise `MailboxFailed` on a disk error.
     """
 
     directory: Path
     mailbox: str
-    """Owner of the mail, for errors and dead letters."""
+    """Name of the mailbox in errors and dead letters: an address, or `held` for messages that wait for the user."""
     _store_dead_letter: StoreDeadLetter
     _clock: Clock
     _limits: MailLimits = attrs.field(factory=MailLimits)
@@ -41,7 +41,7 @@ class Spool:
     """Maps a file to the time at which its message expires, so that each file is read only once."""
 
     def put(self, envelope: Envelope) -> None:
-        """Store *envelope* durably behind all others; a message whose id is already stored is ignored.
+        """Store *envelope* durably behind all other messages, unless a message with its id is stored already.
 
         Raises `NameInvalid` for an id that is not a valid file name, and `MailboxFull`.
         """
@@ -70,11 +70,11 @@ class Spool:
         return [self.directory / name for name in sorted(names) if _FILE.fullmatch(name)]
 
     def find(self, id_: MessageId) -> Path | None:
-        """Return the file of the message *id_*."""
+        """Return the file of the message *id_*; None if there is no such message."""
         return next((file for file in self.files() if _id_of(file) == id_), None)
 
     def read(self, file: Path) -> Envelope | None:
-        """Return the message in *file*; None if another process removed it, or if it was corrupt and dead-lettered."""
+        """Return the message in *file*; None if the file was removed, or was corrupt and now is a dead letter."""
         with self._failures():
             try:
                 raw = file.read_bytes()
@@ -99,7 +99,7 @@ class Spool:
                 return None
 
     def backlog(self) -> Backlog:
-        """Return the size of the pending mail, including damaged messages."""
+        """Return number, bytes and oldest creation time of the messages. Number and bytes include corrupt messages."""
         with self._failures():
             files = self.files()
             envelopes = (self.peek(file) for file in files)
@@ -107,7 +107,7 @@ class Spool:
             return Backlog(messages=len(files), bytes=sum(_size(file) for file in files), oldest=oldest)
 
     def remove(self, file: Path) -> None:
-        """Delete *file*. Idempotent."""
+        """Delete *file*, whose message was delivered. Idempotent."""
         with self._failures():
             file.unlink(missing_ok=True)
 
@@ -119,12 +119,12 @@ class Spool:
 
     @contextmanager
     def try_lock(self) -> Iterator[bool]:
-        """Try to become the only process that removes messages, until the block ends; yield False if another one is."""
+        """Try to lock the removal of messages until the block ends. Yield False if another process holds the lock."""
         with self._failures(), hold_lock_file(self.directory / "claim") as is_locked:
             yield is_locked
 
     def dead_letter_expired(self, keep: float) -> None:
-        """Move messages that have expired, or are older than *keep* seconds, to the dead letters."""
+        """Move messages that have expired, or that were created over *keep* seconds ago, to the dead letters."""
         now, files = self._clock.now(), self.files()
         self._expiries = {file: end for file, end in self._expiries.items() if file in files}
         for file in files:

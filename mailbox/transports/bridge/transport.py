@@ -1,4 +1,4 @@
-"""Bridge transport: mail for other sessions, handed over immediately or kept in the outbox."""
+"""Bridge transport: sends mail to other sessions, or keeps it in the outbox until they listen."""
 
 import contextlib
 from collections import defaultdict
@@ -26,7 +26,7 @@ from coterie.mailbox.transports.bridge.spool import Spool
 
 @attrs.define(eq=False)
 class PeerTimeout(MailboxError):
-    """The peer does not listen or reply. The message may have been received, so it must be sent again."""
+    """The other session does not listen or reply. It may have received the message, which must be sent again."""
 
     address: str
     reason: str
@@ -44,7 +44,7 @@ class PeerConnection:
     _patience: float
 
     async def send(self, envelope: Envelope) -> DeliveryReply:
-        """Return the reply to *envelope*. Raises `PeerTimeout`; after that or a cancellation, close the connection."""
+        """Send *envelope* and return the reply. After `PeerTimeout` or a cancellation the connection must be closed."""
         name = envelope.recipient.name
         if (seconds := trigger("delay", "bridge", name)) is not None:
             await trio.sleep(seconds)
@@ -58,7 +58,10 @@ class PeerConnection:
             raise PeerTimeout(self._address, str(exc)) from exc
 
     async def handshake(self, session: str, expected: str | None) -> None:
-        """Introduce this side as *session*. Raises `PeerTimeout`, and `BridgeRefused` if the peer rejects it."""
+        """Introduce this side as *session*. Raises `PeerTimeout`, and `BridgeRefused` if the other side rejects it.
+
+        Also raises `BridgeRefused` if the id of the other session is not *expected* (None: any id).
+        """
         try:
             answer = await self._request(Hello(session=session).to_bytes())
         except PeerInvalid as exc:
@@ -89,7 +92,7 @@ class PeerConnection:
 async def open_connection(peer: Peer, *, session: str, patience: float) -> AsyncIterator[PeerConnection]:
     """Connect *session* to *peer*, which must send each reply within *patience* seconds.
 
-    Raises `PeerTimeout` if no process listens, and `BridgeRefused` if it is another session or rejects this one.
+    Raises `PeerTimeout` if no process listens, and `BridgeRefused` if a different session listens or rejects this one.
     """
     try:
         peer.check_socket()
@@ -110,16 +113,16 @@ async def open_connection(peer: Peer, *, session: str, patience: float) -> Async
 
 @attrs.define(eq=False)
 class BridgeTransport:
-    """Sends messages of one session to others; several processes may each have one, over the same mail directory."""
+    """Sends messages of one session to other sessions. Several processes may use the same mail directory *mail*."""
 
     session: str
     mail: Path
     clock: Clock
     store_dead_letter: StoreDeadLetter
     limits: MailLimits = attrs.field(factory=lambda: MailLimits(messages=1_000))
-    """Limits of the mail pending for one session, and of one message."""
+    """Limits of the mail that waits in the outbox for one other session, and of the size of one message."""
     keep: float = 7 * 24 * 3600.0
-    """Seconds after which an undelivered message in the outbox expires."""
+    """Seconds after its creation at which an undelivered message in the outbox expires."""
     patience: float = 10.0
     """Seconds within which another session must reply."""
     _turns: defaultdict[Peer, trio.Lock] = attrs.field(factory=lambda: defaultdict(trio.Lock), init=False)
@@ -130,11 +133,11 @@ class BridgeTransport:
         self.outgoing = Outbox(self.mail / DIRECTORY, self.clock, self.store_dead_letter, self.limits)
 
     async def send(self, envelope: Envelope, address: Socket | OtherSession) -> BridgeReceipt:
-        """Hand *envelope* to the session at *address*, or store it in the outbox behind earlier mail for that session.
+        """Send *envelope* to the session at *address*.
 
-        Raises `SendRefused` if the other session rejects the message or it may not go there, and `MailboxFailed` if it
-        could be stored neither there nor here. After a cancellation the message may have been received; a retry is
-        dropped by its id.
+        If that session does not reply, or earlier mail for it is waiting, store the message in the outbox. Raises
+        `SendRefused` if the message is rejected here or by the other session, and `MailboxFailed` if the outbox could
+        not store it. After a cancellation it may have been received. The other session drops a retry by its id.
         """
         try:
             peer = Peer.at(address)
@@ -157,10 +160,10 @@ class BridgeTransport:
         return _receipt(envelope, "waiting", envelope.id, self.clock.now())
 
     async def forward(self) -> int:
-        """Hand over pending mail, in order, to every session that listens; return the number of messages received.
+        """Send the mail in the outbox, in order, to every session that listens. Return the number of messages received.
 
-        A message that is refused or expired becomes a dead letter. Mail that another process is forwarding is
-        skipped. Raises `MailboxFailed` on a disk error, after all sessions were tried.
+        A message that is refused or expired becomes a dead letter. Mail that another process is forwarding is skipped.
+        Raises `MailboxFailed` on a disk error, after all sessions were tried.
         """
         taken: list[int] = []
         failures: list[MailboxFailed] = []
@@ -205,7 +208,10 @@ class BridgeTransport:
 
 
 async def _drain(connection: PeerConnection, spool: Spool, peer: Peer) -> int:
-    """Send the mail in *spool* until it is empty or the peer cannot take more; return the number received."""
+    """Send the messages in *spool* to *peer* until all are sent or the peer accepts no more now.
+
+    Return the number of messages that the peer received.
+    """
     taken = 0
     while files := await trio.to_thread.run_sync(spool.files):
         for file in files:
@@ -232,7 +238,7 @@ def _receipt(envelope: Envelope, state: BridgeState, id_: MessageId, stored: flo
 
 
 POLL_INTERVAL = 2.0
-"""Seconds between polls, for sockets in other directories, and for sessions that could not take all mail."""
+"""Seconds between attempts to forward mail to unwatched sockets, and to sessions that could not accept all mail."""
 
 ReportFailure = Callable[[MailboxFailed], None]
 
@@ -241,10 +247,11 @@ ReportFailure = Callable[[MailboxFailed], None]
 async def open_forwarder(
     transport: BridgeTransport, report: ReportFailure, *, every: float = POLL_INTERVAL
 ) -> AsyncIterator[None]:
-    """Forward pending mail until the block ends: now, when a message is added, and when a session starts to listen.
+    """Forward mail in the outbox until the block ends.
 
-    Also polls *every* seconds. A disk error does not end forwarding: the messages stay, and the next poll retries.
-    *report* is called once for each new failure, and again if a failure recurs after a success.
+    It is forwarded now, when a message is added, when a session starts to listen, and at intervals of *every* seconds.
+    After a disk error the messages stay in the outbox until the next attempt. *report* is called with a disk error,
+    except if the last attempt failed with the same text.
     """
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_forward_forever, transport, report, every)

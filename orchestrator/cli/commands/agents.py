@@ -12,7 +12,7 @@ from coterie.orchestrator.cli.commands.definition_commands import DefinitionComm
 
 @click.group()
 def agents() -> None:
-    """List and check agent definitions: files with the prompt, the tools and the model of an agent type."""
+    """List and check agent types. An agent type is a file with the prompt, the tools and the model of an agent."""
 
 
 def _row(definition: AgentDefinition) -> dict[str, Any]:
@@ -35,6 +35,10 @@ def _cells(definition: AgentDefinition) -> list[str]:
 
 DefinitionCommands(
     noun="agent",
+    article="an",
+    listing="List the agent types that can be used in the current directory.\n\n"
+    "An agent type is a file with the prompt, the tools and the model of an agent. The list shows model, tools and "
+    "description of each type, below the directory of its file.",
     key="definitions",
     expected="a definition file, or a directory of them",
     load=load_definitions,

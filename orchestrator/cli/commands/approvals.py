@@ -102,24 +102,31 @@ def _complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> l
 
 _id = click.argument("id_", metavar="ID", shell_complete=_complete)
 _session = click.option(
-    "--session", "-s", metavar="ID", shell_complete=complete_session, help="Session id.  [default: any running one]"
+    "--session",
+    "-s",
+    metavar="ID",
+    shell_complete=complete_session,
+    help="Session of the request.  [default: search all running sessions]",
 )
 _json = json_option("approvals")
 
 
 @click.group()
 def approvals() -> None:
-    """List and answer requests of agents for approval of a plan or a tool call."""
+    """List and answer the requests of agents that wait for your approval of a plan or of a tool call."""
 
 
-@approvals.command("list")
+@approvals.command("list", short_help="List the requests that wait for an answer.")
 @click.argument("session", required=False, shell_complete=complete_session)
-@click.option("--all", "is_all", is_flag=True, help="Also list decided and withdrawn requests.")
+@click.option(
+    "--all", "is_all", is_flag=True, help="Also list requests that were answered, and those that the agent withdrew."
+)
 @_json
 def list_open_approvals(*, session: str | None, is_all: bool, is_json: bool) -> None:
-    """List open requests of SESSION [default: of all running sessions].
+    """List the requests for approval in SESSION [default: in all running sessions] that wait for an answer.
 
-    Exits 1 if an approval file cannot be read.
+    SESSION is a session id from `coterie list`, or the first characters of it. The list shows session, request id,
+    state, agent, and what the agent wants to do. Exits 1 if the file of a request cannot be read.
     """
     every, unreadable = _find_all(session)
     found = [each for each in every if is_all or each.approval.is_open]
@@ -132,44 +139,47 @@ def list_open_approvals(*, session: str | None, is_all: bool, is_json: bool) -> 
     sys.exit(ExitCode.FAILED if unreadable else ExitCode.DONE)
 
 
-@approvals.command()
+@approvals.command(short_help="Show a request in full.")
 @_id
 @_session
 @_json
 def show(*, id_: str, session: str | None, is_json: bool) -> None:
-    """Show a request with the whole plan or tool call. `coterie approvals list` shows each ID."""
+    """Show the request ID in full: the agent, the whole plan or tool call, and the answer if there is one.
+
+    `coterie approvals list` shows the ids of requests, such as plan-1.
+    """
     found = _find(id_, session)
     print_result(found.row(), [_details(found)], is_json=is_json)
 
 
-@approvals.command()
+@approvals.command(short_help="Approve a plan or a tool call.")
 @_id
-@click.option("--feedback", "-f", default="", metavar="TEXT", help="Send TEXT to the agent with the answer.")
+@click.option("--feedback", "-f", default="", metavar="TEXT", help="Text for the agent, sent with the approval.")
 @_session
 @_json
 def approve(*, id_: str, feedback: str, session: str | None, is_json: bool) -> None:
-    """Approve a request.
+    """Approve the request ID of an agent: the agent then carries out its plan, or this one tool call.
 
-    `coterie approvals list` shows each ID. The agent carries out its plan, or makes the tool call once.
+    `coterie approvals list` shows the ids of requests, such as plan-1. The session must be running.
     """
     _decide(DecideApproval(id=id_, approve=True, feedback=_checked(feedback)), session, is_json=is_json)
 
 
-@approvals.command()
+@approvals.command(short_help="Reject a plan or a tool call.")
 @_id
 @click.option(
     "--feedback",
     "-f",
     default="",
     metavar="TEXT",
-    help="Tell the agent what is wrong and what to do instead. Required.",
+    help="Text for the agent: the problem, and a better way. Required.",
 )
 @_session
 @_json
 def reject(*, id_: str, feedback: str, session: str | None, is_json: bool) -> None:
-    """Reject a request.
+    """Reject the request ID of an agent: the agent makes another plan, or continues without the tool call.
 
-    `coterie approvals list` shows each ID. The agent plans again, or continues without the tool call.
+    `coterie approvals list` shows the ids of requests, such as plan-1. The session must be running.
     """
     if not feedback.strip():
         raise UsageRefused("--feedback is missing; name the mistake and the remedy for the agent")

@@ -31,14 +31,18 @@ ENDS = {
 
 @click.command()
 @click.argument("session", shell_complete=complete_session)
-@click.option("--agent", metavar="NAME", help="Show only this agent and the agents it started.")
+@click.option("--agent", metavar="NAME", help="Show only this agent and the agents that it started.")
 def attach(*, session: str, agent: str | None) -> None:
-    """Watch SESSION: its agents, their messages, open requests and costs.
+    """Watch SESSION while it runs: its agents, their messages and costs; answer its requests for approval.
 
-    SESSION is a session id of `coterie list`, or its beginning.
+    SESSION is a session id from `coterie list`, or the first characters of it.
 
-    On a terminal, `q` leaves and the session continues; `?` shows the other keys. Without a terminal, events are
-    printed line by line. Exits with the exit code of the session: 0 if its task is done.
+    On a terminal a table of the agents is shown and updated. Press `q` to leave, while the session continues; `?` lists
+    all keys, also those that approve or reject a request. Without a terminal, events are printed line by line, and no
+    request can be answered. If SESSION has ended, its last state is shown.
+
+    Exits 0 after `q`, else with the exit code of the session: 0 if its task is done, 1 if it failed, 3 if its budget is
+    spent.
     """
     found = SessionDirectory.find(session)
     check_agent(found, agent)

@@ -24,23 +24,33 @@ PATIENCE = 2.0
 @click.command()
 @click.argument("session", shell_complete=complete_session)
 @click.option(
-    "--agent", default=MAIN, show_default=True, shell_complete=complete_running_agent, help="Agent to compact."
+    "--agent",
+    default=MAIN,
+    show_default=True,
+    shell_complete=complete_running_agent,
+    help="Agent whose conversation is compacted; main is the first agent.",
 )
-@click.option("--from", "first", type=click.IntRange(1), metavar="N", help="Replace message N and all later ones.")
-@click.option("--up-to", "behind", type=click.IntRange(1), metavar="N", help="Replace the messages before message N.")
+@click.option(
+    "--from",
+    "first",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Summarise message N and all later ones. Cannot be used with --up-to.",
+)
+@click.option("--up-to", "behind", type=click.IntRange(1), metavar="N", help="Summarise the messages before message N.")
 @script_option("no Anthropic API key is needed; only if the session is not running")
 @json_option()
 def compact(
     *, session: str, agent: str, first: int | None, behind: int | None, script: Path | None, is_json: bool
 ) -> None:
-    """Replace a part of an agent's conversation by a summary, so that the conversation has fewer tokens.
+    """Replace a part of an agent's conversation by a summary, so that later model calls send fewer tokens.
 
-    By default, the older part is replaced, and the newest messages stay. --from or --up-to choose another part; N
-    counts messages as `coterie logs --rendered` does. The transcript on disk keeps every message.
+    By default all messages but the newest are summarised; --from or --up-to choose another part. N is the number of a
+    message in the conversation, from 1; `coterie logs --rendered` prints these numbers. The transcript on disk keeps
+    every message. The summary usually costs a model call.
 
-    SESSION is a session id of `coterie list`, or its beginning. A running agent is compacted before its next model
-    call, an idle one immediately. A session that is not running is opened for the compaction only. Exits 1 if nothing
-    could be compacted.
+    SESSION is a session id from `coterie list`, or the first characters of it; it need not be running. An agent that
+    is at work is compacted before its next model call. Exits 1 if there was nothing to compact or no summary was made.
     """
     if first is not None and behind is not None:
         raise click.UsageError("--from and --up-to cannot be used together; give one of them")

@@ -30,13 +30,15 @@ SHOWN = 40
     type=click.Choice(get_args(Grouping)),
     default="agent",
     show_default=True,
-    help="Choose the rows of the table.",
+    help="Show one row for each agent, each purpose of a model call (such as turn or summary), or each model.",
 )
 @json_option("costs")
 def costs(*, session: str | None, by: Grouping, is_json: bool) -> None:
-    """Show the costs of SESSION [default: newest session of this directory]. The beginning of its id is enough.
+    """Show the model calls of SESSION, their tokens and their dollars, also of a running session.
 
-    Exits 1 if an entry of the ledger, the file of recorded costs, cannot be read.
+    SESSION is a session id from `coterie list`, or the first characters of it [default: newest session of this
+    directory]. Below the table are the costs that the session would have had with other use of the prompt cache. Exits
+    1 if a recorded call cannot be read; it is skipped.
     """
     found = find_session(session)
     try:

@@ -43,6 +43,10 @@ class DefinitionCommands(Generic[Item]):
 
     noun: str
     """Name of one definition in summaries."""
+    article: str
+    """Article of the noun."""
+    listing: str
+    """Help text of the command `list`."""
     key: str
     """JSON key of the definitions in the output of `check`."""
     expected: str
@@ -61,12 +65,13 @@ class DefinitionCommands(Generic[Item]):
     def add_to(self, group: click.Group) -> None:
         """Add both commands to *group*."""
         text = (
-            f"Check {self.noun} files.\n\n"
-            f"PATH is a file or a directory [default: all {self.noun} files for the current directory]. Prints one "
-            f"line for each problem. Exits 1 if a file defines no {self.noun}; other problems are only warnings."
+            f"Check that the {self.noun} files in PATH are valid.\n\n"
+            f"PATH is {self.expected} [default: all {self.noun} files that apply in the current directory]. Prints one "
+            f"line for each problem, and the number of errors and warnings. Exits 1 if there is an error: a file that "
+            f"cannot be used as {self.article} {self.noun}."
         )
 
-        @group.command("list", help=f"List {self.noun}s by the directory of their files.")
+        @group.command("list", help=self.listing)
         @json_option()
         def list_definitions(*, is_json: bool) -> None:
             self._list(f"coterie {group.name} check", is_json=is_json)

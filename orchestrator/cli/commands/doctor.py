@@ -19,26 +19,36 @@ from coterie.session_directory import SessionDirectory, list_session_ids
 
 
 @click.command()
-@click.option("--fix", "is_fixing", is_flag=True, help="Repair everything that can be repaired without data loss.")
-@click.option("--session", "-s", metavar="ID", shell_complete=complete_session, help="Check this session only.")
+@click.option(
+    "--fix",
+    "is_fixing",
+    is_flag=True,
+    help="Repair what can be repaired without losing data: kill orphan processes, remove stale files, cut off "
+    "half-written lines.",
+)
+@click.option("--session", "-s", metavar="ID", shell_complete=complete_session, help="Check only this session.")
 @json_option("doctor")
 def doctor(*, is_fixing: bool, session: str | None, is_json: bool) -> None:
-    """Find orphan processes, stale sockets, damaged files and unusable configuration.
+    """Find what crashed sessions left behind, and configuration that cannot be used.
 
-    Exits 1 if there are problems, even if all of them were fixed. Kept worktrees and torn last lines do not count.
+    Checks for processes of sessions that have ended, stale sockets and temporary files, damaged files, mail that no
+    agent will read, and invalid settings, agent files and skills of the current directory. Prints each problem with
+    its repair, and the sandboxes that this machine supports. Nothing is changed without --fix.
+
+    Exits 1 if there are problems, even if all of them were fixed. Findings that are marked as harmless do not count.
     """
     found = _examine(SessionDirectory.find(session) if session else None)
-    mended = trio.run(repair, found) if is_fixing else {}
+    repaired = trio.run(repair, found) if is_fixing else {}
     if is_json:
-        results = {finding: {"fixed": failure is None, "failure": failure} for finding, failure in mended.items()}
+        results = {finding: {"fixed": failure is None, "failure": failure} for finding, failure in repaired.items()}
         unfixed = {"fixed": None, "failure": None}
         rows = [{**finding.to_mapping(), **results.get(finding, unfixed)} for finding in found]
         print_json({"findings": rows, "sandbox": available_backends()})
     else:
         for finding in found:
             click.echo(sanitize(f"{finding.where}: {finding.what}"))
-            click.echo(sanitize(f"    {_outlook(finding, mended)}"))
-        click.echo(_summary(found, mended, is_fixing=is_fixing))
+            click.echo(sanitize(f"    {_outlook(finding, repaired)}"))
+        click.echo(_summary(found, repaired, is_fixing=is_fixing))
         for way, missing in available_backends().items():
             click.echo(sanitize(f'sandbox = "{way}": {missing or "available on this machine"}'))
     sys.exit(ExitCode.FAILED if any(not finding.is_harmless for finding in found) else ExitCode.DONE)
@@ -55,25 +65,25 @@ def _examine(only: SessionDirectory | None) -> list[DoctorFinding]:
     return [*found, *configuration_findings(Path.cwd() if only is None else only.project)]
 
 
-def _outlook(finding: DoctorFinding, mended: Mapping[DoctorFinding, str | None]) -> str:
+def _outlook(finding: DoctorFinding, repaired: Mapping[DoctorFinding, str | None]) -> str:
     """Line under a finding: what was done about it, will be done, or can be done."""
     if finding.is_harmless:
         return "harmless, left unchanged"
     if finding.remedy is None:
         return f"left unchanged; {finding.advice}"
-    if finding not in mended:
+    if finding not in repaired:
         return f"--fix: {finding.remedy.description}"
-    failure = mended[finding]
+    failure = repaired[finding]
     return f"fixed: {finding.remedy.description}" if failure is None else f"not fixed: {failure}"
 
 
-def _summary(found: list[DoctorFinding], mended: Mapping[DoctorFinding, str | None], *, is_fixing: bool) -> str:
+def _summary(found: list[DoctorFinding], repaired: Mapping[DoctorFinding, str | None], *, is_fixing: bool) -> str:
     counted = [finding for finding in found if not finding.is_harmless]
     harmless = f", {len(found) - len(counted)} harmless" if len(found) > len(counted) else ""
     if not counted:
         return f"no problems{harmless}"
     if is_fixing:
-        fixed = sum(failure is None for failure in mended.values())
+        fixed = sum(failure is None for failure in repaired.values())
         return f"{len(counted)} found{harmless}: {fixed} fixed"
     curable = sum(finding.remedy is not None for finding in counted)
     return f"{len(counted)} found{harmless}: --fix repairs {curable}"

@@ -24,16 +24,17 @@ from coterie.process_identity import is_called_by_agent
 
 @click.group()
 def hooks() -> None:
-    """List hooks and approve those of a project. A hook is a command that runs at an event of an agent."""
+    """List and approve hooks: shell commands that Coterie runs when an agent does something, such as a tool call."""
 
 
-@hooks.command("list")
+@hooks.command("list", short_help="List the hooks that apply here.")
 @json_option()
 def list_hooks(*, is_json: bool) -> None:
-    """List hooks, and show which of them run.
+    """List the hooks that apply in the current directory: their files, commands and events.
 
-    A hook is a command that runs at an event of an agent. Lists all hooks that apply in the current directory. Exits 1
-    if a hook file has a problem.
+    A hook is a shell command that Coterie runs when an agent does something, such as a tool call. Hooks of a project
+    run only after `coterie hooks approve`; until then they are listed as not approved. Exits 1 if a file with hooks has
+    an invalid entry.
     """
     settings = load_settings(Path.cwd(), {}, os.environ)
     sources = find_hook_sources(Path.cwd(), settings)
@@ -59,13 +60,14 @@ def list_hooks(*, is_json: bool) -> None:
     sys.exit(ExitCode.FAILED if flaws else ExitCode.DONE)
 
 
-@hooks.command("approve")
-@click.option("--yes", "-y", "is_sure", is_flag=True, help="Approve without a prompt; the hooks are still printed.")
+@hooks.command("approve", short_help="Allow the hooks of this project to run.")
+@click.option("--yes", "-y", "is_sure", is_flag=True, help="Approve without asking; the commands are still printed.")
 def approve_hooks(*, is_sure: bool) -> None:
-    """Approve the hooks of this project.
+    """Allow the hooks of the project in the current directory to run from now on.
 
-    A hook is a command that runs at an event of an agent. A changed hook must be approved again. Prints every command
-    first. A later change of a script that a command starts needs no new approval.
+    A hook is a shell command that Coterie runs when an agent does something, such as a tool call. Prints all commands
+    that are not approved yet, then asks. Approve again after a command has changed. A change of a script that a command
+    starts is not noticed. Exits 4 if you answer no.
     """
     if is_called_by_agent():
         raise UsageRefused("hooks can only be approved by the user, not by an agent")

@@ -31,13 +31,18 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 
 @click.group()
 def mcp() -> None:
-    """List, approve and test MCP servers: programs that give agents more tools."""
+    """List, approve and test MCP servers: programs or web addresses that give agents more tools."""
 
 
-@mcp.command("list")
+@mcp.command("list", short_help="List the MCP servers that agents can use here.")
 @json_option()
 def list_servers(*, is_json: bool) -> None:
-    """List MCP servers and problems of their files. Lists the servers that apply in the current directory."""
+    """List the MCP servers that agents can use in the current directory, without starting them.
+
+    An MCP server is a program or a web address that gives agents more tools. The list shows where a server is
+    configured, its command or address, and if it needs approval. Invalid entries of the configuration are printed to
+    standard error.
+    """
     found = load_servers(Path.cwd())
     if is_json:
         rows = [_row(server) for server in found.servers]
@@ -51,12 +56,16 @@ def list_servers(*, is_json: bool) -> None:
     _print_problems(found.problems)
 
 
-@mcp.command()
+@mcp.command(short_help="Allow MCP servers of this project.")
 @click.argument("names", nargs=-1, shell_complete=_complete)
-@click.option("--all", "is_all", is_flag=True, help="Approve all servers that need approval.")
+@click.option("--all", "is_all", is_flag=True, help="Approve all servers that need approval, instead of NAMES.")
 @json_option()
 def approve(*, names: Sequence[str], is_all: bool, is_json: bool) -> None:
-    """Approve MCP servers of this project. `coterie mcp list` shows NAMES. A changed server must be approved again."""
+    """Allow agents to use the MCP servers NAMES of the project in the current directory.
+
+    A server that a project brings runs only after approval, because it may be any program. Give NAMES from `coterie mcp
+    list`, or --all. Approve again after the configuration of a server has changed.
+    """
     if is_called_by_agent():
         raise UsageRefused("MCP servers can only be approved by the user, not by an agent")
     found = load_servers(Path.cwd())
@@ -74,13 +83,14 @@ def approve(*, names: Sequence[str], is_all: bool, is_json: bool) -> None:
         click.echo("no server needs approval")
 
 
-@mcp.command()
+@mcp.command(short_help="Start MCP servers and list their tools.")
 @click.argument("names", nargs=-1, shell_complete=_complete)
 @json_option()
 def test(*, names: Sequence[str], is_json: bool) -> None:
-    """Start MCP servers and list their tools.
+    """Start the MCP servers NAMES, list the tools that they offer, and stop them.
 
-    Starts NAMES [default: all approved servers]. Exits 1 if a server does not work.
+    Give NAMES from `coterie mcp list` [default: all servers that need no approval]. A server that needs approval is not
+    started. Exits 1 if a server cannot be started or does not list its tools.
     """
     from coterie.orchestrator.mcp.host_process import ServerCheck, check_servers  # noqa: PLC0415 - imports trio
 

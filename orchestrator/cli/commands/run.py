@@ -78,49 +78,59 @@ class _Dollars(click.ParamType[Decimal]):
 
 def _shared_options(function: Callable[..., None]) -> Callable[..., None]:
     options = (
-        click.option("-p", "--print", "only_result", is_flag=True, help="Print only the result."),
+        click.option("-p", "--print", "only_result", is_flag=True, help="Print only the final reply of the agent."),
         click.option(
             "--output-format",
             type=click.Choice(["text", "json", "stream-json"]),
             default="text",
             show_default=True,
-            help="Set the output: json: one summary at the end; stream-json: one event per line, see docs/events.md.",
+            help="text: print the work as it goes on; json: print one JSON summary at the end; stream-json: print "
+            "one JSON event per line, see docs/events.md.",
         ),
         click.option(
-            "--max-turns", type=click.IntRange(1), help="Limit the model calls of each agent.  [default: 200]"
+            "--max-turns",
+            type=click.IntRange(1),
+            help="End the run of an agent after this many model calls.  [default: 200]",
         ),
         click.option(
             "--max-budget-usd",
             type=_Dollars(),
-            help="Limit the dollars of all agents over all resumes; a call that could exceed it is not made.",
+            help="Spend at most this much on model calls of the session, resumes included. The session ends with exit "
+            "code 3 before a call that could cost more.  [default: no limit]",
         ),
         click.option(
             "--permission-mode",
             type=click.Choice(get_args(Mode)),
-            help="Choose which tool calls are allowed: default: read files in the directory, ask for the rest; "
-            "acceptEdits: also edit files in the directory; plan: read only; dontAsk: deny instead of asking; "
-            "bypassPermissions: allow everything.  "
-            "[default: default]",
+            help="Choose which tool calls run without asking you. default: reading in the working directory; "
+            "acceptEdits: also editing there; plan: reading only, and all else is denied; dontAsk: as default, but "
+            "deny instead of asking; bypassPermissions: all.  [default: default]",
         ),
         click.option(
             "--sandbox",
             type=click.Choice(get_args(SandboxMode)),
-            help="Confine the shell commands of agents; see docs/sandbox.md.  [default: none]",
+            help="Limit the files and the network that shell commands of agents can reach; see docs/sandbox.md.  "
+            "[default: none]",
         ),
         script_option("no Anthropic API key is needed"),
         click.option(
             "--detach",
             "is_detached",
             is_flag=True,
-            help="Return when the session has started, and let it run; watch it with `coterie attach`.",
+            help="Start the session in the background and return; watch it with `coterie attach`.",
         ),
         click.option(
             "--live/--no-live",
             "is_live",
             default=None,
-            help="Show a live table of all agents.  [default: for a team, on a terminal of at least 60x15]",
+            help="Show a table of all agents that is updated as they work.  [default: for a team, if the terminal has "
+            "at least 60 columns and 15 rows]",
         ),
-        click.option("--bare", "is_bare", is_flag=True, help="Run without instruction files, skills and memories."),
+        click.option(
+            "--bare",
+            "is_bare",
+            is_flag=True,
+            help="Load no instruction files (such as CLAUDE.md), skills, memories, hooks and MCP servers.",
+        ),
     )
     for option in reversed(options):
         function = option(function)
@@ -129,20 +139,26 @@ def _shared_options(function: Callable[..., None]) -> Callable[..., None]:
 
 @click.command()
 @click.argument("task", required=False, shell_complete=complete_task)
-@click.option("--model", shell_complete=complete_model, help="Use the model with this id or alias.  [default: sonnet]")
+@click.option(
+    "--model", shell_complete=complete_model, help="Model id, or an alias such as sonnet or opus.  [default: sonnet]"
+)
 @click.option(
     "--agent",
     shell_complete=complete_agent_type,
-    help="Use this agent type; list them with `coterie agents list`.",
+    help="Agent type: its prompt, tools and model; `coterie agents list` lists the types.",
 )
 @click.option(
     "--coordinator",
     "is_coordinator",
     is_flag=True,
-    help="Make the lead (the first agent) delegate all work to other agents.",
+    help="Make the first agent a coordinator: it does no work itself, but starts other agents for it.",
 )
 @click.option(
-    "--team", "team_file", metavar="FILE", type=click.Path(path_type=Path), help="Start with the team in FILE (TOML)."
+    "--team",
+    "team_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Start the team of agents that the TOML file FILE describes; see docs/teams.md.",
 )
 @_shared_options
 def run(
@@ -154,7 +170,11 @@ def run(
     team_file: Path | None,
     **shared: Any,
 ) -> None:
-    """Run TASK in the current directory, with one agent or a team. TASK is read from standard input if it is `-`."""
+    """Give TASK to an agent that works in the current directory, and print the agent's work and result.
+
+    The agent may start other agents. If TASK is `-`, it is read from standard input. Exits 0 if the task is done, 1 if
+    the run failed, 2 for a wrong option or setting, 3 if the budget is spent, 5 if no model could be reached.
+    """
     options = _Options(**shared)
     if is_coordinator and agent not in (None, COORDINATOR):
         raise click.UsageError(f"--coordinator cannot be used with --agent {agent}; leave one of them out")
@@ -187,12 +207,13 @@ def run(
 @click.argument("message", required=False)
 @_shared_options
 def resume(*, session: str, message: str | None, **shared: Any) -> None:
-    """Resume SESSION where it stopped, or continue it with a new MESSAGE.
+    """Continue SESSION, which is not running: finish interrupted work, or do what MESSAGE asks.
 
-    SESSION is a session id of `coterie list`, or its beginning.
+    SESSION is a session id from `coterie list`, or the first characters of it. Each agent keeps its conversation. A
+    tool call that was interrupted is not repeated; the agent is told that it was interrupted.
 
-    The agent continues with exactly the same conversation. An interrupted tool call is not run again; its result says
-    that it was interrupted.
+    Model, agent type, budget and sandbox of the session stay as they were, unless an option changes them. Exit codes
+    are those of `coterie run`.
     """
     options = _Options(**shared)
     require_model(options.script)

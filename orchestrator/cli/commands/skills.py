@@ -18,7 +18,7 @@ from coterie.orchestrator.cli.shared_options import json_option
 
 @click.group()
 def skills() -> None:
-    """List, show and check skills: files of instructions that an agent loads when it needs them."""
+    """List, show and check skills: SKILL.md files with instructions that an agent loads when it needs them."""
 
 
 def _row(skill: Skill) -> dict[str, Any]:
@@ -29,6 +29,10 @@ def _row(skill: Skill) -> dict[str, Any]:
 
 DefinitionCommands(
     noun="skill",
+    article="a",
+    listing="List the skills that can be used in the current directory.\n\n"
+    "A skill is a SKILL.md file with instructions that an agent loads when it needs them. The list shows name and "
+    "description, below the directory of the skill.",
     key="skills",
     expected="a SKILL.md, its directory, or a directory of skills",
     load=load_skills,
@@ -43,7 +47,11 @@ DefinitionCommands(
 @click.argument("name", shell_complete=complete_skill)
 @json_option()
 def show(*, name: str, is_json: bool) -> None:
-    """Show the description, source file, rights and text of a skill."""
+    """Show a skill with all its fields and its text.
+
+    Prints description, file, arguments, the tools that it asks for, and the text. A skill is a file with instructions
+    that an agent loads when it needs them. `coterie skills list` lists the names.
+    """
     found = load_skills(Path.cwd())
     skill = found.by_name.get(name)
     if skill is None:

@@ -31,15 +31,20 @@ _json = json_option("doctor")
 @click.argument("session", shell_complete=complete_session)
 @click.argument("agent", required=False, shell_complete=complete_running_agent)
 @click.option(
-    "--now", "is_at_once", is_flag=True, help="Kill all processes of the session immediately; not with AGENT."
+    "--now",
+    "is_at_once",
+    is_flag=True,
+    help="Kill all processes of the session immediately. Cannot be used with AGENT.",
 )
 @_json
 def stop(*, session: str, agent: str | None, is_at_once: bool, is_json: bool) -> None:
     """Stop the running SESSION with all its agents, or only AGENT and the agents it started.
 
-    SESSION is a session id of `coterie list`, or its beginning. A stopped session can be resumed. An agent that was
-    stopped alone is not restarted by later messages. The command waits 30 seconds, or as long as the session reports
-    that its agents need. Exits 1 if the session has not ended then.
+    SESSION is a session id from `coterie list`, or the first characters of it. Conversations are kept: `coterie resume`
+    continues a stopped session. An agent that was stopped by name does not start again, not even if it gets a message.
+
+    The command asks the agents to end, kills those that do not, and waits until the session has ended: 30 seconds, or
+    longer if the session says that its agents need longer. Exits 1 if the session is still running after that time.
     """
     if agent is not None and is_at_once:
         raise click.UsageError(
@@ -65,9 +70,10 @@ def stop(*, session: str, agent: str | None, is_at_once: bool, is_json: bool) ->
 @click.argument("agent", shell_complete=complete_running_agent)
 @json_option()
 def background(*, session: str, agent: str, is_json: bool) -> None:
-    """Move AGENT to the background: the agent that started it no longer waits, and gets the report as a message.
+    """Let AGENT continue in the background, so that the agent that started it no longer waits for its result.
 
-    SESSION is a session id of `coterie list`, or its beginning. It must be running.
+    The result of AGENT arrives later as a message to the agent that started it. SESSION must be running; it is a
+    session id from `coterie list`, or the first characters of it.
     """
     found, root = _running(session)
     trio.run(send_request, root, MoveToBackground(name=agent))

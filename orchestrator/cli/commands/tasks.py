@@ -31,27 +31,35 @@ Act = Callable[[], Coroutine[Any, Any, ActResult]]
 
 _json = json_option("tasks")
 _task_id = click.argument("task_id", metavar="NUMBER", type=int)
-_description = click.option("--description", "-d", metavar="TEXT", help="Describe the task in full.")
+_description = click.option("--description", "-d", metavar="TEXT", help="Description of the task, in full.")
 
 
 @click.group()
 def tasks() -> None:
-    """Show and change the task list that the agents of a session share."""
+    """Show and change the task list of a session. Its agents share the list: they claim tasks and mark them as done."""
 
 
-@tasks.command("list")
+@tasks.command("list", short_help="List the tasks of a session.")
 @session_option
 @click.option(
     "--state",
     "states",
     type=click.Choice(get_args(TaskState)),
     multiple=True,
-    help="List only tasks in this state; repeatable.",
+    help="List only tasks in this state; repeatable. blocked: open, but another task must be done first.",
 )
-@click.option("--owner", metavar="NAME", shell_complete=complete_recipient, help="List only tasks of this agent.")
+@click.option(
+    "--owner",
+    metavar="NAME",
+    shell_complete=complete_recipient,
+    help="List only tasks that this agent works on or has done.",
+)
 @_json
 def list_tasks(*, session: str | None, states: tuple[TaskState, ...], owner: str | None, is_json: bool) -> None:
-    """List tasks, without deleted ones. Exits 1 if a task file cannot be read."""
+    """List the tasks of a session with number, state, subject and owner (the agent that works on the task).
+
+    Deleted tasks are listed only with --state deleted. Exits 1 if the file of a task cannot be read.
+    """
     task_list = _open(session)
     found = _run(partial(task_list.list, states=states or PRESENT, owner=owner))
     print_result([attrs.asdict(task) for task in found.tasks], map(_line, found.tasks), is_json=is_json)
@@ -60,12 +68,12 @@ def list_tasks(*, session: str | None, states: tuple[TaskState, ...], owner: str
     sys.exit(ExitCode.FAILED if found.damaged else ExitCode.DONE)
 
 
-@tasks.command()
+@tasks.command(short_help="Show a task and its history.")
 @_task_id
 @session_option
 @_json
 def show(*, task_id: int, session: str | None, is_json: bool) -> None:
-    """Show a task with its history. It may have been deleted."""
+    """Show all fields of task NUMBER, and the history of its changes. Deleted tasks are shown, too."""
     task = _run(partial(_open(session).get, TaskId(task_id)))
     print_result(attrs.asdict(task), [_details(task)], is_json=is_json)
 
@@ -73,13 +81,15 @@ def show(*, task_id: int, session: str | None, is_json: bool) -> None:
 @tasks.command()
 @click.argument("subject")
 @_description
-@click.option("--blocked-by", metavar="NUMBER", type=int, multiple=True, help="Start after this task; repeatable.")
+@click.option(
+    "--blocked-by", metavar="NUMBER", type=int, multiple=True, help="Task that must be done first; repeatable."
+)
 @session_option
 @_json
 def create(
     *, subject: str, description: str | None, blocked_by: tuple[int, ...], session: str | None, is_json: bool
 ) -> None:
-    """Add a task. SUBJECT describes it in one line."""
+    """Add a task to the task list of a session. SUBJECT is its title, one line; agents of the session can claim it."""
     task_list = _open(session)
     blockers = tuple(map(TaskId, blocked_by))
     making = partial(task_list.create, subject, by=USER, description=description or "", blocked_by=blockers)
@@ -88,11 +98,24 @@ def create(
 
 @tasks.command()
 @_task_id
-@click.option("--subject", metavar="TEXT", help="Replace the subject, one line.")
+@click.option("--subject", metavar="TEXT", help="New title, one line.")
 @_description
-@click.option("--status", type=click.Choice(get_args(TaskStatus)), help="Set the status; open removes the owner.")
-@click.option("--blocked-by", metavar="NUMBER", type=int, multiple=True, help="Start after this task; repeatable.")
-@click.option("--not-blocked-by", metavar="NUMBER", type=int, multiple=True, help="Remove this dependency; repeatable.")
+@click.option(
+    "--status",
+    type=click.Choice(get_args(TaskStatus)),
+    help="New status. open: no agent works on the task, so its owner is removed; deleted: the task leaves the list, "
+    "and its number is not used again.",
+)
+@click.option(
+    "--blocked-by", metavar="NUMBER", type=int, multiple=True, help="Add a task that must be done first; repeatable."
+)
+@click.option(
+    "--not-blocked-by",
+    metavar="NUMBER",
+    type=int,
+    multiple=True,
+    help="No longer require that this task is done first; repeatable.",
+)
 @session_option
 @_json
 def update(
@@ -106,7 +129,10 @@ def update(
     session: str | None,
     is_json: bool,
 ) -> None:
-    """Change fields of a task. `--status deleted` also removes a task file that cannot be read."""
+    """Change task NUMBER. Fields without an option stay as they are.
+
+    `--status deleted` also works for a task whose file is damaged.
+    """
     change = TaskChange(
         subject=subject,
         description=description,

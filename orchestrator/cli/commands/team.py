@@ -18,16 +18,18 @@ from coterie.orchestrator.teams.team_file import TeamInvalid, load_team
 
 @click.group()
 def team() -> None:
-    """Check a team file, which describes a lead (the first agent), other agents and their tasks."""
+    """Check a team file: a TOML file that describes the agents of a team and their tasks, for `coterie run --team`."""
 
 
-@team.command()
+@team.command(short_help="Check a team file and print the team.")
 @click.argument("file", type=click.Path(path_type=Path))
 @json_option("teams")
 def check(*, file: Path, is_json: bool) -> None:
-    """Check the team FILE for use in the current directory, and show the team it describes.
+    """Check the team file FILE, and print the team: the lead (the first agent), the other agents, and the tasks.
 
-    Prints one line for each problem, with its line in FILE. Exits 2 if there is a problem.
+    FILE is the TOML file for `coterie run --team FILE`. Agent types and paths in it are looked up from the current
+    directory. If there are problems, only these are printed, each with its line number in FILE, and the command exits
+    with 2.
     """
     try:
         found = load_team(file, Path.cwd())

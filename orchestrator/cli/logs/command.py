@@ -27,14 +27,39 @@ from coterie.suggestions import did_you_mean
 
 @click.command()
 @click.argument("session", required=False, shell_complete=complete_session)
-@click.option("--agent", metavar="NAME", shell_complete=complete_recipient, help="Show the events of this agent only.")
-@click.option("--follow", "-f", "is_following", is_flag=True, help="Continue until the run has finished.")
-@click.option("--json", "as_json", is_flag=True, help="Print each event as one line of JSON; see docs/events.md.")
-@click.option("--turn", type=int, metavar="N", help="Choose the turn (model call) for --rendered.")
-@click.option("--rendered", is_flag=True, help="Show the request of turn N, and the source of each part; needs --turn.")
-@click.option("--bytes", "as_bytes", is_flag=True, help="Print only the request body; needs --rendered.")
-@click.option("--layers", is_flag=True, help="Show what filled the context of the model, turn by turn.")
-@click.option("--dropped", is_flag=True, help="Show what was removed from the context, and the files that keep it.")
+@click.option(
+    "--agent",
+    metavar="NAME",
+    shell_complete=complete_recipient,
+    help="Show only this agent.  [default: all agents; for the other views: main]",
+)
+@click.option(
+    "--follow", "-f", "is_following", is_flag=True, help="Print new events too, until the first agent has finished."
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print JSON: one line for each event, see docs/events.md; with another view, its content.",
+)
+@click.option("--turn", type=int, metavar="N", help="Number of the model call that --rendered shows.")
+@click.option(
+    "--rendered",
+    is_flag=True,
+    help="Show the request of model call N instead of events: each message, with its number, and its origin. "
+    "Needs --turn.",
+)
+@click.option(
+    "--bytes", "as_bytes", is_flag=True, help="With --rendered: print the exact body of the request, and nothing else."
+)
+@click.option(
+    "--layers", is_flag=True, help="Show for each model call how many tokens came from which source, instead of events."
+)
+@click.option(
+    "--dropped",
+    is_flag=True,
+    help="Show what was removed from the conversation, and the files that still contain it, instead of events.",
+)
 def logs(
     *,
     session: str | None,
@@ -45,7 +70,11 @@ def logs(
     as_bytes: bool,
     **views: bool,
 ) -> None:
-    """Show the events of SESSION [default: newest session of this directory]. The beginning of its id is enough."""
+    """Show what happened in SESSION: messages, tool calls and state changes of its agents, in order of time.
+
+    SESSION is a session id from `coterie list`, or the first characters of it [default: newest session of this
+    directory]. --rendered, --layers, --dropped and --follow exclude each other.
+    """
     if sum(views.values()) + is_following > 1:
         raise ConfigInvalid("logs", "give only one of --rendered, --layers, --dropped and --follow")
     if views["rendered"] != (turn is not None):

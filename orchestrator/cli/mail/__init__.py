@@ -9,7 +9,7 @@ from coterie.orchestrator.cli.mail.undelivered import dead, held, outgoing, swee
 
 @click.group()
 def mail() -> None:
-    """Send messages to agents and inspect their mailboxes."""
+    """Send messages to the agents of a session, and show the messages that agents send each other."""
 
 
 for _command in (send, list_mailboxes, read, watch, dead, sweep, held, outgoing):

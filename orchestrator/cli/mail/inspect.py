@@ -31,13 +31,14 @@ BREATH = 0.05
 """Least seconds between two reads, so that a burst of messages is read once."""
 
 
-@click.command("list")
+@click.command("list", short_help="List the mailboxes of a session.")
 @session_option
 @json_option
 def list_mailboxes(*, session: str | None, is_json: bool) -> None:
-    """List mailboxes and their pending messages.
+    """List the mailboxes of a session with the number, size and age of their unread messages.
 
-    An agent that no longer belongs to the session is listed while it has messages; so are queues for other sessions.
+    Also lists agents that have left the session, as long as they have unread messages, and the queues of messages to
+    other sessions.
     """
 
     async def act(mail: SessionMail) -> None:
@@ -51,25 +52,31 @@ def list_mailboxes(*, session: str | None, is_json: bool) -> None:
     run_with_mail(session, act)
 
 
-@click.command()
+@click.command(short_help="Show the unread messages of an agent.")
 @click.argument("name", shell_complete=complete_recipient)
-@click.option("--follow", "-f", "is_following", is_flag=True, help="Continue until Ctrl-C.")
+@click.option("--follow", "-f", "is_following", is_flag=True, help="Show new messages too, until Ctrl-C.")
 @session_option
 @json_option
 def read(*, name: str, is_following: bool, session: str | None, is_json: bool) -> None:
-    """Show the pending messages of agent NAME. The agent still gets them."""
+    """Show the messages to agent NAME that the agent has not read yet. They stay unread for the agent."""
     run_with_mail(session, partial(_read, name=name, is_following=is_following, is_json=is_json))
 
 
-@click.command()
-@click.option("--all", "is_whole", is_flag=True, help="Start with the messages that are still on disk.")
+@click.command(short_help="Print each message of a session as it is sent.")
+@click.option(
+    "--all",
+    "is_whole",
+    is_flag=True,
+    help="First show the messages that are still stored: unread ones, and read ones that are not yet deleted.",
+)
 @session_option
 @json_option
 def watch(*, is_whole: bool, session: str | None, is_json: bool) -> None:
-    """Show all messages as they move, until Ctrl-C.
+    """Print a line when a message of a session is stored, delivered, held or undeliverable, until Ctrl-C.
 
-    A message is stored in a mailbox, and delivered once it is in the transcript of its recipient. A message of
-    another session may be held until you release it. A message that cannot be delivered becomes a dead letter.
+    A message is stored in the mailbox of its recipient, and delivered when the recipient has it in its conversation. A
+    message from another session may be held until you release it with `coterie mail held`. An undeliverable message
+    becomes a dead letter; see `coterie mail dead`.
     """
     run_with_mail(session, partial(_watch, is_whole=is_whole, is_json=is_json))
 

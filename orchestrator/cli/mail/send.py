@@ -58,31 +58,33 @@ _WHERE = {
 }
 
 
-@click.command()
+@click.command(short_help="Send a message to one or all agents.")
 @click.argument("text")
 @click.option(
     "--to",
     required=True,
     metavar="ADDRESS",
     shell_complete=complete_recipient,
-    help="Send to an agent by name, main (the first agent), * (all agents), or to another session: bridge:ID, or "
-    "uds:PATH with the path of its socket.",
+    help="Recipient: the name of an agent, main for the first agent, * for all agents, or another session as "
+    "bridge:SESSION-ID or as uds:PATH of its socket.",
 )
 @click.option(
     "--kind",
     type=click.Choice(get_args(MessageKind)),
     default="message",
     metavar="KIND",
-    help="Set the kind: message, or task_assignment, whose TEXT is a JSON object with task_id.  [default: message]",
+    help='message, or task_assignment: TEXT is then a JSON object such as {"task_id": 3} and asks the agent to do that '
+    "task.  [default: message]",
 )
-@click.option("--summary", metavar="TEXT", help="Summarise the message in 5 to 10 words.")
+@click.option("--summary", metavar="TEXT", help="Summary of TEXT in 5 to 10 words, shown in lists.")
 @session_option
 @json_option
 def send(*, text: str, to: str, kind: MessageKind, summary: str | None, session: str | None, is_json: bool) -> None:
-    """Send TEXT to agents. `-` reads TEXT from standard input.
+    """Send the message TEXT from you to one or all agents of a session. If TEXT is `-`, it is read from standard input.
 
-    The sender is the human `user`, who has no mailbox; agents answer in their session. Exits 0 if the message is stored
-    for all recipients, and 2 if a recipient refuses it.
+    The session need not be running; the message is then read after `coterie resume`. Agents cannot send mail back to
+    you: read their answer with `coterie attach` or `coterie logs`. Exits 2 if the message was refused for a recipient,
+    for example because its mailbox is full.
     """
     if kind in AUTHORITY:
         instead = "`coterie stop`" if kind == "shutdown_request" else "`coterie approvals`"

@@ -21,17 +21,18 @@ from coterie.orchestrator.cli.shared_options import session_option
 from coterie.orchestrator.control.requests import ReleaseHeldMessage, ResendDeadLetter
 
 
-@click.command()
-@click.option("--release", metavar="ID", shell_complete=complete_held, help="Deliver the message with this id.")
+@click.command(short_help="List, deliver or drop held messages.")
+@click.option("--release", metavar="ID", shell_complete=complete_held, help="Deliver the held message with this id.")
 @click.option(
-    "--drop", metavar="ID", shell_complete=complete_held, help="Do not deliver this message; move it to `mail dead`."
+    "--drop", metavar="ID", shell_complete=complete_held, help="Make the held message with this id a dead letter."
 )
 @session_option
 @json_option
 def held(*, release: str | None, drop: str | None, session: str | None, is_json: bool) -> None:
-    """List held messages from other sessions.
+    """List messages from other sessions that wait for your decision, and deliver or drop one of them.
 
-    A held message is not delivered until you release it.
+    Such a held message is not delivered until you release it. A dropped message becomes a dead letter, which `coterie
+    mail dead` lists.
     """
     if release is not None and drop is not None:
         raise click.UsageError("--release and --drop cannot be used together; give one of them")
@@ -50,14 +51,18 @@ def held(*, release: str | None, drop: str | None, session: str | None, is_json:
     run_with_mail(session, act)
 
 
-@click.command()
+@click.command(short_help="List or drop unsent messages to other sessions.")
 @click.option(
-    "--drop", metavar="ID", shell_complete=complete_outgoing, help="Do not send this message; move it to `mail dead`."
+    "--drop", metavar="ID", shell_complete=complete_outgoing, help="Make the queued message with this id a dead letter."
 )
 @session_option
 @json_option
 def outgoing(*, drop: str | None, session: str | None, is_json: bool) -> None:
-    """List queued messages to other sessions. Each is sent when the other session runs."""
+    """List messages to other sessions that were not sent yet, because the other session is not running.
+
+    While this session runs, they are sent as soon as the other session runs, too. A dropped message becomes a dead
+    letter, which `coterie mail dead` lists.
+    """
 
     async def act(mail: SessionMail) -> None:
         if drop is not None:
@@ -77,22 +82,22 @@ def _report_drop(id_: str, *, is_json: bool) -> None:
     print_result({"dropped": id_}, [sanitize(f"dropped {id_}; `coterie mail dead` lists it")], is_json=is_json)
 
 
-@click.command()
+@click.command(short_help="List dead letters, or send one again.")
 @click.option(
     "--resend",
     type=int,
     metavar="NUMBER",
     shell_complete=complete_dead,
-    help="Send the dead letter with this number again.",
+    help="Send the dead letter with this number (first column) to its recipient again.",
 )
 @click.option("--all", "is_whole", is_flag=True, help="Also list dead letters that were sent again.")
 @session_option
 @json_option
 def dead(*, resend: int | None, is_whole: bool, session: str | None, is_json: bool) -> None:
-    """List dead letters, or send one again.
+    """List dead letters with their number and reason, or send one again.
 
-    A dead letter is a message that could not be delivered. A message that is sent again is a new message with the same
-    sender and text; its dead letter is no longer listed.
+    A dead letter is a message that could not be delivered. --resend sends its text as a new message of the same sender;
+    after that the dead letter is listed only with --all.
     """
     if resend is not None and is_whole:
         raise click.UsageError("--resend and --all cannot be used together; give one of them")
@@ -113,16 +118,16 @@ def dead(*, resend: int | None, is_whole: bool, session: str | None, is_json: bo
     run_with_mail(session, act)
 
 
-@click.command()
+@click.command(short_help="Clear mailboxes that no agent reads any more.")
 @click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_ended_agent)
 @session_option
 @json_option
 def sweep(*, names: tuple[str, ...], session: str | None, is_json: bool) -> None:
-    """Move messages that no agent will read to the dead letters.
+    """Clear mailboxes that no agent reads any more: make their unread messages dead letters.
 
-    Dead letters are undelivered messages that `coterie mail dead` lists. Moves the messages to agent NAME [default: to
-    all agents that are no longer on the session's list of agents]. An agent that has ended can still be resumed and
-    read its messages; give its NAME only if it will not be resumed.
+    Clears the mailboxes of the agents NAME [default: of all agents that have left the session]. An agent that has only
+    ended can be resumed and would then read its messages, so give its NAME only if it will not be resumed. Mailboxes of
+    running agents are not changed. `coterie mail dead` lists the dead letters.
     """
 
     async def act(mail: SessionMail) -> None:

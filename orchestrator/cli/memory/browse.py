@@ -77,11 +77,11 @@ class MemoryRow:
 
 
 @click.command("list")
-@click.option("--all", "is_whole", is_flag=True, help="Also list the memories of all agent types.")
+@click.option("--all", "is_whole", is_flag=True, help="List the memories of this project and of all agent types.")
 @scope_options
 @json_option
 def list_memories(*, place: MemoryScope, is_whole: bool, is_json: bool) -> None:
-    """List memories with file, type, age and description."""
+    """List memories, Markdown files in which agents keep facts, with file, type, age, size and description."""
     places = existing_scopes(Path.cwd(), load_settings(Path.cwd(), {}, os.environ)) if is_whole else [place]
     rows: list[dict[str, object]] = []
     for one in places:
@@ -101,9 +101,11 @@ def list_memories(*, place: MemoryScope, is_whole: bool, is_json: bool) -> None:
 @scope_options
 @json_option
 def show(*, name: str | None, place: MemoryScope, is_json: bool) -> None:
-    """Show the memory NAME and its last change [default: the index, as agents see it].
+    """Show the text of memory NAME and its last change. Without NAME, show the index.
 
-    NAME is a file name, with or without `.md`, or the name in the head of a memory.
+    The index is the list of memories that an agent starts with; if it is too long, only the part that agents see is
+    shown. NAME is a file from `coterie memory list`, with or without `.md`, or the `name` in the first lines of the
+    file.
     """
     with open_store(place) as store:
         if name is not None:

@@ -99,7 +99,7 @@ def complete_dream(ctx: click.Context, _param: click.Parameter, incomplete: str)
 
 
 @click.command()
-@click.option("--dry-run", "is_dry", is_flag=True, help="Do not change the memories: all hunks wait.")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Change no memory yet: all proposed changes wait for --apply.")
 @click.option(
     "--apply",
     "approved",
@@ -107,13 +107,17 @@ def complete_dream(ctx: click.Context, _param: click.Parameter, incomplete: str)
     flag_value="",
     metavar="[ID]",
     shell_complete=complete_dream,
-    help="Approve and apply the waiting hunks of dream ID.  [default ID: newest dream with waiting hunks]",
+    help="Make the waiting changes of dream ID.  [default ID: newest dream with waiting changes]",
 )
 @click.option(
-    "--reject", "rejected", metavar="ID", shell_complete=complete_dream, help="Drop the waiting hunks of dream ID."
+    "--reject", "rejected", metavar="ID", shell_complete=complete_dream, help="Discard the waiting changes of dream ID."
 )
-@click.option("--list", "is_listing", is_flag=True, help="List dreams with their ids, and show their waiting hunks.")
-@click.option("--model", shell_complete=complete_model, help="Use the model with this id or alias.  [default: sonnet]")
+@click.option(
+    "--list", "is_listing", is_flag=True, help="List the dreams with their ids, and show their waiting changes."
+)
+@click.option(
+    "--model", shell_complete=complete_model, help="Model id, or an alias such as sonnet or opus.  [default: sonnet]"
+)
 @script_option("no Anthropic API key is needed")
 @scope_options
 @json_option
@@ -128,14 +132,15 @@ def dream(
     place: MemoryScope,
     is_json: bool,
 ) -> None:
-    """Run a dream: an agent tidies the memories of this project, with the help of its last sessions.
+    """Run a dream: an agent reads the memories of this project and its last sessions, and tidies the memories.
 
-    Dreams also run automatically, at most once a day; this command runs one immediately. The agent changes a copy. Its
-    changes are divided into hunks. A hunk that adds or moves text is applied immediately. A hunk that would delete a
-    statement waits until you decide with --apply or --reject.
+    Sessions start a dream by themselves, at most once a day; this command starts one now. The agent works on a copy. A
+    change that only adds or moves text is made at once. A change that would delete a statement waits for your decision:
+    see --list, --apply and --reject.
 
-    Undo a whole dream with `coterie memory undo dream-ID`. Exits 1 if no dream could be run, or if --apply could apply
-    no hunk.
+    --scope, --agent and --dir choose memories for --list, --apply and --reject; the agent itself tidies only those of
+    the project. `coterie memory undo dream-ID` undoes all changes of a dream. Exits 1 if the dream failed, or if
+    --apply could make no change.
     """
     if (is_dry + is_listing + (approved is not None) + (rejected is not None)) > 1:
         raise click.UsageError("--dry-run, --apply, --reject and --list cannot be used together; give one of them")

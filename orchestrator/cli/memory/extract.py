@@ -20,11 +20,12 @@ from coterie.session_directory import MAIN, SessionDirectory
 @script_option("no Anthropic API key is needed")
 @json_option("memory")
 def extract(*, session: str, script: Path | None, is_json: bool) -> None:
-    """Let the model read SESSION and save memories for the project of SESSION.
+    """Let a model read the conversation of SESSION, and save facts worth keeping as memories of its project.
 
-    SESSION is a session id, or its beginning. SESSION must not be running, because a running session extracts memories
-    when its agent finishes. Turns that were extracted before are read again only if there are no new ones. Exits 1 if
-    the model call failed, or if a memory could not be saved.
+    SESSION is a session id from `coterie list`, or the first characters of it. It must not be running: a running
+    session saves memories itself when its first agent finishes. Only the part of the conversation that was not read
+    for this purpose before is read, or all of it if there is no new part. Prints the saved files and the cost. Exits 1
+    if the model call failed or no memory could be saved.
     """
     found = SessionDirectory.find(session)
     if is_running(found):

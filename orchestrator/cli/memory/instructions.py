@@ -70,13 +70,19 @@ class ContextPart:
 
 @click.command()
 @click.option(
-    "--agent", "kind", metavar="TYPE", shell_complete=complete_agent_type, help="Show the context of this agent type."
+    "--agent",
+    "kind",
+    metavar="TYPE",
+    shell_complete=complete_agent_type,
+    help="Show the texts for this agent type.  [default: agent type of the settings]",
 )
 @json_option
 def instructions(*, kind: str | None, is_json: bool) -> None:
-    """Show what is loaded into the context of a new agent, in order, with size and reason.
+    """List the texts that a new agent in the current directory starts with, before its task.
 
-    Token counts are estimates. Files that are not loaded are listed with the reason.
+    These are the system prompt, instruction files such as CLAUDE.md, the index of memories, and the list of skills.
+    Each line shows the place in the request, the size in bytes, the estimated tokens, the file, and why it is loaded.
+    Files that are not loaded are listed on standard error with the reason.
     """
     project = Path.cwd()
     settings, definition = apply_definition(

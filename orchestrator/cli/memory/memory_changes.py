@@ -23,11 +23,13 @@ from coterie.suggestions import did_you_mean
 
 @click.command()
 @click.argument("name", required=False, shell_complete=complete_memory)
-@click.option("--limit", "-n", type=click.IntRange(1), metavar="N", help="List only the newest N changes.")
+@click.option(
+    "--limit", "-n", type=click.IntRange(1), metavar="N", help="List only the newest N changes.  [default: all]"
+)
 @scope_options
 @json_option
 def log(*, name: str | None, limit: int | None, place: MemoryScope, is_json: bool) -> None:
-    """List the changes of memory NAME with their ids, the newest first [default: changes of all memories]."""
+    """List the changes of memory NAME, or of all memories, newest first: id, time, author and file of each change."""
     with open_store(place) as store:
         changes = _history(store)
         if name is not None:
@@ -45,9 +47,10 @@ def log(*, name: str | None, limit: int | None, place: MemoryScope, is_json: boo
 @scope_options
 @json_option
 def diff(*, id_: str | None, place: MemoryScope, is_json: bool) -> None:
-    """Show the diff of a change [default: the change that `coterie memory undo` would undo].
+    """Show the lines that a change of memories removed and added.
 
-    ID is the number of a change in `coterie memory log`, or dream-ID for all changes of a dream.
+    ID is a change from `coterie memory log` [default: the newest change by an agent or a command; edits by hand are
+    passed over]. An ID such as dream-3f2a selects all changes that one dream made.
     """
     with open_store(place) as store:
         changes = _select_changes(_history(store), id_)
@@ -60,10 +63,12 @@ def diff(*, id_: str | None, place: MemoryScope, is_json: bool) -> None:
 @scope_options
 @json_option
 def undo(*, id_: str | None, place: MemoryScope, is_json: bool) -> None:
-    """Undo a change of a memory [default: the last change that was not made by hand].
+    """Restore the text that a memory had before a change.
 
-    ID is the number of a change in `coterie memory log`, or dream-ID for all changes of a dream. An undo can be undone
-    too. Exits 1 without any change if the memory has changed again since.
+    ID is a change from `coterie memory log` [default: the newest change by an agent or a command; edits by hand are
+    passed over]. An ID such as dream-3f2a selects all changes that one dream made. An undo is a change itself, so it
+    can be undone with its own id. If the file has changed again after the change ID, nothing is undone and the command
+    fails.
     """
     with open_store(place) as store:
         chosen = _select_changes(store.changes(), id_)

@@ -21,18 +21,21 @@ from coterie.paths import checkout_root
 
 @click.command()
 @click.option(
-    "--fix", "is_fixing", is_flag=True, help="Repair the index (the list of memories); undo with `memory undo`."
+    "--fix",
+    "is_fixing",
+    is_flag=True,
+    help="Repair the index, the list of memories in MEMORY.md; nothing else is changed.",
 )
 @scope_options
 @json_option
 def check(*, is_fixing: bool, place: MemoryScope, is_json: bool) -> None:
     """Find problems of memories, and print the share of memories that are contradicted, duplicate or out of date.
 
-    Problems are: files missing from the index, index entries without a file, a line or an index that is too long,
-    duplicates, contradictions that a rule can detect, files and symbols in back-ticks that the current project does not
-    have, relative dates such as "yesterday", secrets, and unreadable files.
+    A problem is: a file that the index (MEMORY.md) does not list, an index line without a file, a line or an index that
+    is too long, a duplicate, a contradiction, the name of a file or a symbol in back-ticks that does not exist in the
+    current project, a relative date such as "yesterday", a secret, or an unreadable file. No model is called.
 
-    --fix changes only the index. Exits 1 if there are problems, even if all of them were fixed.
+    `coterie memory undo` undoes --fix. Exits 1 if there are problems, even if all of them were fixed.
     """
     # Memories of the user scope hold for all projects, so they are not checked against one of them.
     project = None if place.scope == "user" else checkout_root(Path.cwd())

@@ -50,14 +50,16 @@ class _QueryLine(msgspec.Struct):
 
 @click.command()
 @click.argument("query", required=False)
-@click.option("--k", "count", type=click.IntRange(1), default=5, show_default=True, help="Show this many memories.")
+@click.option(
+    "--k", "count", type=click.IntRange(1), default=5, show_default=True, help="Show at most this many memories."
+)
 @click.option(
     "--queries",
     type=click.File(encoding="utf-8", errors="replace"),
     metavar="FILE",
-    help='Read queries from FILE, one per line, as text or as JSON with "query"; - is standard input.',
+    help='Read queries from FILE instead of QUERY: one per line, as text or as {"query": "..."}; - is standard input.',
 )
-@click.option("--local", is_flag=True, help="Choose by a keyword search instead of a model.")
+@click.option("--local", is_flag=True, help="Search by keywords, without a model and without cost.")
 @script_option("no API key is needed")
 @scope_options
 @json_option
@@ -71,13 +73,13 @@ def recall(
     place: MemoryScope,
     is_json: bool,
 ) -> None:
-    """Show the memories that match QUERY, best first, with their scores.
+    """Show the memories that match QUERY, best first, each with a score and its description.
 
-    A model chooses (setting memory.recall.model), as in a session; its scores only give the order. A keyword search
-    (the local ranker) chooses with --local, with the setting memory.recall.by = "local", and without an Anthropic API
-    key.
+    By default a model chooses the memories, as in a session (setting memory.recall.model), and its cost is printed; its
+    scores show only the order. A keyword search chooses them with --local, with the setting memory.recall.by = "local",
+    and if there is no API key.
 
-    With --json, prints one line for each query.
+    With --json, prints one line of JSON for each query.
     """
     if (query is None) == (queries is None):
         raise click.UsageError("give either QUERY or --queries FILE")

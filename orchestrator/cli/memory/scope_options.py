@@ -28,22 +28,23 @@ _OPTIONS = (
     click.option(
         "--scope",
         type=click.Choice(get_args(ScopeName)),
-        help="Choose the memories: auto: of this project; user, project or local: of the agent type in --agent.  "
-        "[default: auto; with --agent: the scope in its definition]",
+        help="auto: your memories of this project. With --agent, the memories of that agent type: user: yours, for all "
+        "projects; project: shared with all users of this project; local: yours, for this project only.  [default: "
+        "auto; with --agent: the scope that the agent file names]",
     ),
     click.option(
         "--agent",
         "kind",
         metavar="TYPE",
         shell_complete=complete_agent_type,
-        help="Choose the memories of this agent type.",
+        help="Use the memories of this agent type, one that `coterie agents list` shows.",
     ),
     click.option(
         "--dir",
         "directory",
         metavar="D",
         type=click.Path(path_type=Path),
-        help="Use the memory directory D.",
+        help="Use the memories in directory D. Cannot be used with --scope or --agent.",
     ),
 )
 

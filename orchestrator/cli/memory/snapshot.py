@@ -21,10 +21,10 @@ from coterie.paths import project_directory
 @scope_options
 @json_option
 def snapshot(*, place: MemoryScope, is_json: bool) -> None:
-    """Copy the memories of the agent type in --agent to a directory of the project, which can be committed.
+    """Copy the memories of an agent type to .coterie/agent-memory-snapshots/TYPE in the project, to commit them.
 
-    An agent of that type with an empty memory starts with the snapshot. Files of the snapshot that the memory no longer
-    has are deleted.
+    --agent is required. When another user starts an agent of this type and has no memories for it, the agent begins
+    with a copy of the snapshot. Memories that no longer exist are also deleted from the snapshot.
     """
     if place.kind is None:
         raise click.UsageError("a snapshot needs an agent type; give --agent TYPE")

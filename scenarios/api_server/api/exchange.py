@@ -1,4 +1,4 @@
-"""One HTTP exchange with the server, from arrival to its log entry."""
+"""State of one request to the Messages API, from its arrival to its log entry."""
 
 import time
 from typing import Any
@@ -13,46 +13,46 @@ from coterie.scenarios.api_server.request.request_log import RequestLog, Request
 ORGANIZATION = ("anthropic-organization-id", "org_embedded")
 
 _CALLER_FIELDS = ("agent", "incarnation", "purpose", "turn")
-"""Fields of the client in the log; never its key."""
+"""Attributes of `ApiCaller` that are copied to the log entry; the API key must not be among them."""
 
 
 @attrs.define(eq=False)
 class ApiExchange:
-    """State of one request on the server, from which the log entry is made."""
+    """One API request and the progress of its answer; the log entry of the request is made from this object."""
 
     request: HttpRequest
     respond: Responder
     log: RequestLog
     request_id: str
     started: float
-    """Start by the server's clock; cache lifetimes count from it."""
+    """Arrival of the request by the server's clock, in seconds since the epoch; cache lifetimes start at this time."""
     began: float = attrs.field(factory=time.perf_counter)
     number: int = attrs.field(init=False)
     caller: ApiCaller | None = None
     status: int = 200
     error: str | None = None
     headers: list[tuple[str, str]] = attrs.field(factory=list)
-    """Headers in addition to those of every answer."""
+    """Additional headers of this answer, for example those of the rate limits."""
     facts: dict[str, Any] = attrs.field(factory=dict)
-    """Fields of the log entry that are known so far."""
+    """Further fields of the log entry, by name; they are added while the request is processed."""
 
     def __attrs_post_init__(self) -> None:
         self.number = self.log.next_number()
 
     def all_headers(self, content_type: str) -> list[tuple[str, str]]:
-        """Return the headers of an answer."""
+        """Return all headers of the answer, for a body of this *content_type*."""
         return [("content-type", content_type), ("request-id", self.request_id), ORGANIZATION, *self.headers]
 
     async def send(self, body: bytes) -> None:
-        """Send a JSON answer with status 200."""
+        """Store the log entry and send *body* as a JSON answer with status 200."""
         self.record()
         await self.respond.send(200, self.all_headers("application/json"), body)
 
     def record(self) -> None:
-        """Store the current entry in the log.
+        """Store the log entry with the fields known so far.
 
-        Called before the last bytes are sent, so that a client finds its answered request in the log, and again after a
-        later failure.
+        Called before the last bytes are sent, so that a client finds its answered request in the log. Called again if
+        the request fails later.
         """
         self.log.put(self.entry())
 

@@ -1,4 +1,4 @@
-"""`POST /v1/messages`: checks a request, selects a reply, and bills the response."""
+"""`POST /v1/messages` and `count_tokens`: checks a request, selects its scripted reply, and computes its usage."""
 
 import hashlib
 import secrets
@@ -30,22 +30,22 @@ from coterie.scenarios.api_server.script.script_signals import ScriptSignals
 
 @attrs.frozen(kw_only=True)
 class ServerOptions:
-    """Options of a server; servers with equal options answer equal requests equally."""
+    """Options of an embedded server. Servers with equal options give equal answers to equal requests."""
 
     script: Script
     seed: int = 0
     is_strict: bool = True
-    """True to refuse what the real API refuses; False to accept any value of a documented parameter."""
+    """True to refuse each request that the real API refuses; False to accept any value of a documented parameter."""
     rates: RateLimits = attrs.field(factory=RateLimits)
     models: ModelTable = attrs.field(factory=known_models)
     token: str = attrs.field(factory=lambda: secrets.token_urlsafe(24))
-    """Token for the control endpoint `/_coterie/`."""
+    """Password that every request to the control endpoint `/_coterie/` must contain."""
 
 
 def check_reply(call: ApiRequest, built: BuiltResponse, name: str) -> None:
-    """Raise `ApiError` (400) if a scripted reply breaks `output_config.format` or a strict tool's schema.
+    """Raise `ApiError` (400) if a scripted reply breaks `output_config.format` or the schema of a strict tool.
 
-    The real model cannot break them, so the error is in the script. A truncated reply is exempt, as in the API.
+    The real model cannot break them, so the error is in the script. A truncated reply is not checked, as in the API.
     """
     if built.stop_reason in ("max_tokens", "refusal", "model_context_window_exceeded"):
         return
@@ -73,14 +73,14 @@ def _check_schema(value: Any, schema: dict[str, Any], what: str) -> None:
 
 @attrs.define(eq=False)
 class MessagesEndpoint:
-    """Answers `/v1/messages` requests from the script and maintains the prompt cache."""
+    """Answers the requests to `/v1/messages` with replies of the script, and maintains the simulated prompt cache."""
 
     options: ServerOptions
     ids: IdGenerator
     faults: HttpFaultPlan
     signals: ScriptSignals
     limiter: RateLimiter | None = attrs.field(init=False)
-    """None without rate limits."""
+    """Enforces the rate limits of `options`; None if there are none."""
     cache: PromptCache = attrs.field(init=False, factory=PromptCache)
     _diagnoser: CacheDiagnoser = attrs.field(init=False, factory=CacheDiagnoser)
     _selector: ReplySelector = attrs.field(init=False)
@@ -93,7 +93,10 @@ class MessagesEndpoint:
         self._signer = ThinkingSigner(hashlib.blake2b(str(options.seed).encode()).digest())
 
     async def answer(self, exchange: ApiExchange) -> None:
-        """Answer one request; raises `ApiError` only before the answer has started."""
+        """Answer one `POST /v1/messages` request.
+
+        Raises `ApiError` for an invalid request or an injected error, and `ClientGone` if the client disconnects.
+        """
         call = self._call(exchange)
         exchange.facts["stream"] = call.stream
         fault = await self._inject_fault(exchange, self.faults.next_fault(call.caller, call.model.id))
@@ -115,7 +118,7 @@ class MessagesEndpoint:
             self.signals.raise_signal(name)
 
     async def count(self, exchange: ApiExchange) -> None:
-        """Answer a `count_tokens` request, which is free and ignores the cache."""
+        """Answer a `count_tokens` request with its number of input tokens; it is not billed or cached."""
         call = self._call(exchange, needs_max_tokens=False)
         prompt = self._checked(call, counting=True)
         find_breakpoints(call, prompt)
@@ -133,7 +136,10 @@ class MessagesEndpoint:
         return call
 
     async def _inject_fault(self, exchange: ApiExchange, fault: HttpFault | None) -> HttpFault | None:
-        """Apply a fault that replaces the answer; return the fault, which may also apply within an answer."""
+        """Log *fault* and return it, or raise an exception if its kind replaces the answer; None means no fault.
+
+        The caller passes a returned fault to `send_response`, which applies it while the answer is sent.
+        """
         if fault is not None:
             exchange.facts["fault"] = fault.kind
             await inject_before(fault, exchange.respond)
@@ -200,7 +206,7 @@ class MessagesEndpoint:
         cache_result: CacheResult,
         message: dict[str, Any],
     ) -> None:
-        """Add the usage of an answer to the rate limits and to the log."""
+        """Subtract the tokens of an answer from the rate limits, and put its usage and prompt hashes into the log."""
         usage = billed_usage(cache_result, message["usage"]["output_tokens"])
         key, model, now = call.caller.key, call.model, exchange.started
         if self.limiter is not None:

@@ -1,4 +1,4 @@
-"""Rate limits as token buckets per key and model."""
+"""Rate limits of the embedded server: token buckets for each API key and model."""
 
 import math
 from collections.abc import Iterator
@@ -10,7 +10,9 @@ from attrs.validators import ge, optional
 from coterie.scenarios.api_server.request.errors import ApiError
 
 ACCOUNTS = 4096
-"""Maximum number of (key, model) pairs; beyond it, pairs with full buckets are dropped, then the least recent."""
+"""Maximum number of stored (API key, model) pairs. Beyond it, pairs with full buckets are removed first, then the least
+recently used.
+"""
 
 _MINUTE = 60.0
 
@@ -19,7 +21,7 @@ Header = tuple[str, str]
 
 @attrs.frozen(kw_only=True)
 class RateLimits:
-    """Limits per key, model and minute; None is unlimited, less than 1 raises `ValueError`."""
+    """Limits per minute for each API key and model. None means no limit; a value below 1 raises `ValueError`."""
 
     requests: int | None = attrs.field(default=None, validator=optional(ge(1)))
     input_tokens: int | None = attrs.field(default=None, validator=optional(ge(1)))
@@ -28,7 +30,7 @@ class RateLimits:
 
 @attrs.define(eq=False)
 class _Bucket:
-    """A token bucket; it may go below zero, because tokens are counted after use."""
+    """Token bucket of one limit. Its level may become negative, because tokens are subtracted after the answer."""
 
     limit: int
     level: float
@@ -48,15 +50,15 @@ _Account = dict[str, _Bucket]
 
 @attrs.define(eq=False)
 class RateLimiter:
-    """Rate limiter by key and model; callers pass the time in seconds since the epoch."""
+    """Enforces the rate limits for each API key and model. Callers pass the time in seconds since the epoch."""
 
     limits: RateLimits
     _accounts: dict[tuple[str, str], _Account] = attrs.field(init=False, factory=dict)
 
     def admit(self, key: str, model_id: str, now: float) -> None:
-        """Count one request, or raise `ApiError` 429 with the waiting time and count nothing.
+        """Count one request. Raises `ApiError` (429) with the waiting time, without counting, if a limit is used up.
 
-        The tokens are not known yet: a request is admitted while at least one token of each kind is available.
+        The tokens of the request are not known yet, so it is admitted if at least one token of each kind is available.
         """
         account = self._open(key, model_id, now)
         waits = {name: bucket.seconds_until(1) for name, bucket in account.items() if bucket.level < 1}
@@ -66,10 +68,10 @@ class RateLimiter:
             requests.level -= 1
 
     def settle(self, key: str, model_id: str, *, input_tokens: int, output_tokens: int, now: float) -> None:
-        """Count the tokens of an admitted request.
+        """Subtract the tokens of an admitted request from its limits, after the answer is known.
 
-        *input_tokens* are uncached input and cache writes; cache reads do not count. The bucket may go below zero;
-        later requests then wait until it is refilled.
+        *input_tokens* are uncached input and cache writes, without cache reads. A level may become negative; further
+        requests are then refused until the bucket is refilled.
         """
         account = self._open(key, model_id, now)
         for name, used in (("input-tokens", input_tokens), ("output-tokens", output_tokens)):
@@ -77,7 +79,7 @@ class RateLimiter:
                 bucket.level -= used
 
     def headers(self, key: str, model_id: str, now: float) -> tuple[Header, ...]:
-        """Return the `anthropic-ratelimit-*` headers of an answer, for limited resources only."""
+        """Return the `anthropic-ratelimit-*` headers of an answer, only for the limits that are set."""
         account = self._accounts.get((key, model_id)) or self._full_account(now)
         return _headers(account, now)
 

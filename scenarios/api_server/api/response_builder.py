@@ -1,4 +1,4 @@
-"""Builds the response message from a scripted reply: deterministic ids, signatures, stop rules."""
+"""Builds a response message from a scripted reply: adds ids and thinking signatures, and truncates it at limits."""
 
 import hashlib
 from collections import Counter
@@ -18,26 +18,26 @@ _THINKING = ("thinking", "redacted_thinking")
 
 @attrs.define(eq=False)
 class IdGenerator:
-    """Creates message, tool and request ids.
+    """Creates the ids of messages, tool calls and HTTP requests; equal seeds give equal ids.
 
-    The ids of a reply depend on agent and turn, not on time, so a repeated request gets the same reply with the same
-    ids. Only request ids are counted.
+    The ids of a reply depend on agent, purpose and turn, so that a repeated request gets the same ids again. Request
+    ids depend on a counter, so that each request has a new id.
     """
 
     seed: int = 0
     _requests: Counter[str] = attrs.field(factory=Counter)
 
     def request(self, side: str = "api") -> str:
-        """Return a new id for an HTTP request; API and control requests are numbered separately."""
+        """Return a new id for an HTTP request. *side* is `api` or `control`; each has a separate counter."""
         self._requests[side] += 1
         return "req_" + self._derive("request", side, str(self._requests[side]))
 
     def message(self, key: str) -> str:
-        """Return the message id of the reply with this `reply_key`."""
+        """Return the message id of a reply; *key* is from `reply_key`."""
         return "msg_" + self._derive("message", key)
 
     def tool_use(self, key: str, index: int) -> str:
-        """Return the id of the tool call in block *index* of the reply with this `reply_key`."""
+        """Return the id of the tool call in block *index* of a reply; *key* is from `reply_key`."""
         return "toolu_" + self._derive("tool", key, str(index))
 
     def _derive(self, *parts: str) -> str:
@@ -46,10 +46,10 @@ class IdGenerator:
 
 
 def reply_key(caller: ApiCaller, turn: int, body_digest: bytes) -> str:
-    """Return the key that identifies a reply: agent, purpose and turn.
+    """Return the text that identifies a reply: agent, purpose and turn.
 
-    The incarnation is not part of the key, because an agent that is resumed after a crash must get the same bytes
-    again.
+    For a client without these headers, it is the hash of the request's body and the turn. The incarnation (the number
+    of the agent's process) is not included, because an agent that is resumed after a crash must get the same ids again.
     """
     if caller.agent is None or caller.turn is None:
         # Without an agent name, one API key may hold several conversations.
@@ -59,7 +59,7 @@ def reply_key(caller: ApiCaller, turn: int, body_digest: bytes) -> str:
 
 @attrs.frozen(kw_only=True)
 class BuiltResponse:
-    """A response message, ready to send."""
+    """Content, ids, stop reason and token counts of a response message, ready to send."""
 
     message_id: str
     content: tuple[Block, ...] = ()
@@ -69,16 +69,16 @@ class BuiltResponse:
     output_tokens: int = 0
     thinking_tokens: int = 0
     cut_input: str | None = None
-    """Truncated JSON input of the last block, a tool call cut by max_tokens."""
+    """Truncated JSON input of the last block if this is a tool call that `max_tokens` interrupted; None otherwise."""
 
 
 def build_response(
     call: ApiRequest, selected: SelectedReply, key: str, *, ids: IdGenerator, signer: ThinkingSigner, prompt_tokens: int
 ) -> BuiltResponse:
-    """Build the message of a *selected* reply; its ids derive from *key*.
+    """Build the message of a *selected* reply; its ids derive from *key*, a result of `reply_key`.
 
-    Thinking is omitted if the request or the model disables it. The reply ends at a stop sequence, at max_tokens or at
-    a full context window, with the API's stop reasons.
+    Thinking is omitted if the request or the model disables it. The reply ends at a stop sequence, at `max_tokens` or
+    when the context window is full after *prompt_tokens* and the reply, with the stop reasons of the API.
     """
     reply, config = selected.reply, call.params.get("thinking")
     kind = config.get("type") if isinstance(config, dict) else None
@@ -97,7 +97,7 @@ def build_response(
 
 
 def _until_stop_sequence(response: BuiltResponse, call: ApiRequest) -> BuiltResponse:
-    """Return *response* up to the first stop sequence in a text."""
+    """Return *response* up to the first stop sequence in a text; unchanged if no text contains one."""
     sequences = [text for text in call.params.get("stop_sequences") or () if text]
     for index, block in enumerate(response.content):
         found = [(block["text"].find(text), text) for text in sequences if text in block.get("text", "")]
@@ -112,7 +112,7 @@ def _until_stop_sequence(response: BuiltResponse, call: ApiRequest) -> BuiltResp
 
 
 def _within(response: BuiltResponse, call: ApiRequest, room: int) -> BuiltResponse:
-    """Truncate *response* at `max_tokens` and at *room*, the free tokens of the context window, and count it."""
+    """Count the tokens of *response* and cut it at `max_tokens` or at *room*, the free tokens of the context window."""
     limit = min(call.max_tokens, room)
     tokens = thought = 0
     for index, block in enumerate(response.content):
@@ -133,7 +133,7 @@ def _within(response: BuiltResponse, call: ApiRequest, room: int) -> BuiltRespon
 
 
 def _cut(block: Block, tokens: int) -> tuple[Block | None, str | None]:
-    """Return the part of *block* within *tokens*, and the truncated JSON input of a tool call."""
+    """Return the first *tokens* of *block*, None if nothing remains; for a tool call also its truncated JSON input."""
     size = tokens * BYTES_PER_TOKEN
     field = {"text": "text", "thinking": "thinking"}.get(block["type"])
     if field is not None:
@@ -148,7 +148,7 @@ def _cut(block: Block, tokens: int) -> tuple[Block | None, str | None]:
 def _finished(
     blocks: Sequence[Block], call: ApiRequest, key: str, ids: IdGenerator, signer: ThinkingSigner
 ) -> list[Block]:
-    """Add tool ids and thinking signatures; a signature covers the preceding blocks."""
+    """Return *blocks* with tool ids and thinking signatures. A signature covers the request and the blocks before."""
     config = call.params.get("thinking")
     is_omitted = isinstance(config, dict) and config.get("display") == "omitted"
     done: list[Block] = []

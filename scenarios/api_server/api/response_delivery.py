@@ -1,4 +1,4 @@
-"""Sends a response, complete or streamed, with scripted delays and injected faults."""
+"""Sends a response, complete or streamed, with the delays of the script and with injected faults."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +16,7 @@ from coterie.scenarios.api_server.script.http_faults import ERROR_STATUS, HttpFa
 from coterie.scenarios.api_server.script.reply_selection import SelectedReply
 
 CHARACTERS_PER_DELTA = 48
-"""Size of a streamed text delta, about a dozen tokens: several deltas per reply, but cheap."""
+"""Characters in one event of streamed text, about a dozen tokens: most replies have several events, but few."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -24,7 +24,7 @@ PING = b'event: ping\ndata: {"type":"ping"}\n\n'
 
 
 def encode_event(kind: str, **fields: Any) -> bytes:
-    """Encode one server-sent event; its data repeats the event type, as in the API."""
+    """Encode one server-sent event of the type *kind*. Its JSON data contains the type again, as in the API."""
     return b"event: %b\ndata: %b\n\n" % (kind.encode(), _encode({"type": kind, **fields}))
 
 
@@ -55,7 +55,7 @@ def message_events(message: dict[str, Any], cut_input: str | None = None) -> Ite
 
 
 def _deltas(block: Block, cut_input: str | None) -> tuple[Block, list[Block]]:
-    """Return the empty block at its start and the deltas that fill it."""
+    """Return *block* with empty content, for its start event, and the deltas that add the content piece by piece."""
     match block["type"]:
         case "text":
             return {**block, "text": ""}, [{"type": "text_delta", "text": piece} for piece in _pieces(block["text"])]
@@ -76,13 +76,13 @@ def _pieces(text: str) -> list[str]:
 
 
 STATUS = {"rate_limit": (429, "rate_limit_error"), "overloaded": (529, "overloaded_error"), "error": (500, "api_error")}
-"""Status and error type of fault kinds that replace the reply."""
+"""HTTP status and error type of the fault kinds that send an error instead of the reply."""
 
 
 async def inject_before(fault: HttpFault, respond: Responder) -> None:
-    """Apply a fault that replaces the answer; a fault within an answer does nothing here.
+    """Apply *fault* if it replaces the answer; do nothing for a fault that changes an answer while it is sent.
 
-    Raises `ApiError` for an error answer and `ClientGone` after dropping the connection.
+    Raises `ApiError` to send an error, or `ClientGone` after dropping the connection.
     """
     if fault.kind == "disconnect":
         await respond.abort()
@@ -104,9 +104,9 @@ async def send_response(
     selected: SelectedReply | None,
     fault: HttpFault | None,
 ) -> bool:
-    """Send *message*, with any fault that applies within an answer.
+    """Send *message*, complete or as a stream, and apply a *fault* that interrupts or slows an answer.
 
-    Returns False if an error event replaced the end.
+    Returns False if an error event replaced the end of the stream. Raises `ClientGone` if the connection is lost.
     """
     if not call.stream:
         await _deliver_whole(exchange, message, fault)
@@ -143,7 +143,7 @@ async def _deliver_whole(exchange: ApiExchange, message: dict[str, Any], fault: 
 async def _inject_within(
     fault: HttpFault, events: list[bytes], pace: float, respond: Responder
 ) -> tuple[list[bytes], float]:
-    """Apply *fault* and return the events still to be written, with the delay between them."""
+    """Apply *fault* to a stream; return the events that are still to be sent, and the seconds between them."""
     if fault.kind == "slow":
         return events, fault.seconds or pace
     await _write(respond, events[: fault.after], pace)

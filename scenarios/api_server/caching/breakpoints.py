@@ -1,4 +1,4 @@
-"""Cache breakpoints of a request, and errors for invalid markers."""
+"""Cache breakpoints of a request: the blocks with `cache_control`, and those that the API adds; checks their rules."""
 
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -21,16 +21,16 @@ Ttl = Literal["5m", "1h"]
 
 @attrs.frozen(kw_only=True)
 class Breakpoint:
-    """A breakpoint: the prefix that ends at position *index* is cached for *ttl*."""
+    """A cache breakpoint: the prefix that ends with the block at *index* is cached for *ttl*."""
 
     index: int
     ttl: Ttl
 
 
 def find_breakpoints(call: ApiRequest, prompt: PromptDigest) -> tuple[Breakpoint, ...]:
-    """Return the breakpoints of *call* in prompt order, including the automatic one.
+    """Return all cache breakpoints of *call* in prompt order, including those that the API adds.
 
-    Raises `ApiError` (400) with the API's documented messages.
+    Raises `ApiError` (400), with the messages of the API, for an invalid or superfluous `cache_control`.
     """
     explicit = [(path, _check_block(block, path)) for path, block in _marked_blocks(call)]
     _check_count(len(explicit))
@@ -51,7 +51,7 @@ def find_breakpoints(call: ApiRequest, prompt: PromptDigest) -> tuple[Breakpoint
 def _on_server_tool_results(call: ApiRequest, prompt: PromptDigest, markers: list[Breakpoint]) -> list[Breakpoint]:
     """Return the breakpoint that the API adds on the last server tool result of a request with breakpoints.
 
-    It counts towards no limit, and the order of lifetimes does not apply to it.
+    The added breakpoint counts towards no limit, and the order of lifetimes does not apply to it.
     """
     types = {kind for kind in call.block_types if kind.endswith(SERVER_RESULT)}
     if not markers or not types:
@@ -61,7 +61,7 @@ def _on_server_tool_results(call: ApiRequest, prompt: PromptDigest, markers: lis
 
 
 def _marked_blocks(call: ApiRequest) -> Iterator[tuple[str, Block]]:
-    """Yield every block with a marker and its path, in the order of the request's sections."""
+    """Yield every block with `cache_control`, with its path in the request, in the order tools, system, messages."""
     for section, blocks in (("tools", call.tools), ("system", call.system)):
         for index, block in enumerate(blocks):
             if block.get("cache_control") is not None:
@@ -128,7 +128,10 @@ def _check_order(markers: list[tuple[str, Ttl]]) -> None:
 
 
 def _automatic(call: ApiRequest, prompt: PromptDigest, markers: list[Breakpoint]) -> Breakpoint | None:
-    """Return the breakpoint of a top-level `cache_control`; None if no block can be marked or the block is marked."""
+    """Return the breakpoint for a top-level `cache_control`, on the last block that can have one.
+
+    None if the parameter is absent, if no block can have a breakpoint, or if that block has an equal one already.
+    """
     control = call.params.get("cache_control")
     if control is None:
         return None

@@ -1,4 +1,4 @@
-"""Cache diagnostics: why a request could not reuse an earlier prefix."""
+"""Cache diagnostics, a field of responses: the reason why the cached prompt of an earlier reply was not reused."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import attrs
 from coterie.scenarios.api_server.caching.prompt_digest import PromptDigest
 
 SHORT = 8
-"""Stored bytes of a digest: enough to compare two prefixes, but not a cache key."""
+"""Bytes that are stored of each prefix hash: enough to compare two prompts, but too few for a cache key."""
 
 
 @attrs.frozen(kw_only=True)
@@ -18,7 +18,7 @@ class _Remembered:
     system: bytes
     settings: bytes
     positions: bytes
-    """Concatenated shortened digests of all positions."""
+    """Shortened prefix hashes of all blocks of the prompt, concatenated."""
 
     @property
     def size(self) -> int:
@@ -27,11 +27,14 @@ class _Remembered:
 
 @attrs.define(eq=False)
 class CacheDiagnoser:
-    """Remembers the prompts of recent messages; the least recently used are dropped first."""
+    """Compares the prompt of a request with that of an earlier reply, and reports the first difference.
+
+    It stores the prompts of recent replies; the least recently used are removed first.
+    """
 
     messages_limit: int = 10_000
     positions_limit: int = 4_000_000
-    """Maximum number of positions over all remembered prompts; long conversations displace old messages sooner."""
+    """Maximum number of stored prefix hashes over all prompts; long conversations displace old replies sooner."""
     _messages: dict[str, _Remembered] = attrs.field(factory=dict, init=False)
     _positions: int = attrs.field(default=0, init=False)
 
@@ -39,7 +42,7 @@ class CacheDiagnoser:
         return len(self._messages)
 
     def remember(self, message_id: str, model_id: str, prompt: PromptDigest) -> None:
-        """Remember the prompt that *message_id* answered, for comparison with later ones."""
+        """Store the prompt that the reply *message_id* answered, for comparison with later prompts."""
         self._forget(message_id)
         self._messages[message_id] = remembered = _remembered(model_id, prompt)
         self._positions += remembered.size
@@ -47,9 +50,10 @@ class CacheDiagnoser:
             self._forget(next(iter(self._messages)))
 
     def diagnose(self, previous_id: str | None, model_id: str, prompt: PromptDigest) -> dict[str, Any] | None:
-        """Return the `diagnostics` object of a reply; None if the earlier prompt is a prefix of this one.
+        """Return the `diagnostics` object of a reply: the reason why the prompt of *previous_id* was not reused.
 
-        Also None without a *previous_id*. `cache_missed_input_tokens` counts the tokens after the shared prefix.
+        None if that prompt is a prefix of *prompt*, or if *previous_id* is None. `cache_missed_input_tokens` is the
+        number of tokens after the shared prefix.
         """
         if previous_id is None:
             return None
@@ -81,7 +85,10 @@ def _remembered(model_id: str, prompt: PromptDigest) -> _Remembered:
 
 
 def _shared(one: bytes, other: bytes) -> int:
-    """Count equal leading positions by bisection: digests differ at every position after the first difference."""
+    """Return the number of equal leading hashes of two prompts.
+
+    Bisection works because the hashes differ at every position after the first difference.
+    """
     low, high = 0, min(len(one), len(other)) // SHORT
     while low < high:
         middle = (low + high) // 2

@@ -1,11 +1,11 @@
-"""Context editing: `context_management` and `cache_edits` of a request, applied to its messages.
+"""Context editing: removes old thinking and tool results from the prompt, in two ways that a request can choose.
 
-A user message may contain `{"type": "cache_edits", "edits": [{"type": "delete", "cache_reference": "toolu_..."}]}`.
-From that request on, the named tool results count no tokens. They stay in the digest chain, so the cache still finds
-the prefix that was written with them.
+`context_management` is a parameter of the real API. The client sends its complete history, and the server clears old
+blocks before it counts and caches the prompt. So the cache cannot be used from the first cleared block on.
 
-The client keeps its complete history. Counting and caching use the edited form, so clearing breaks the cache from the
-first changed block.
+`cache_edits` is an addition of this server. A user message may contain the block `{"type": "cache_edits", "edits":
+[{"type": "delete", "cache_reference": "toolu_..."}]}`. From this request on, the named tool results count no tokens.
+They remain in the hashes, so the cache still finds the prefix that contains them.
 """
 
 import itertools
@@ -23,10 +23,10 @@ CACHE_EDITS = "cache_edits"
 
 
 def deleted_references(call: ApiRequest, beta: str | None) -> frozenset[str]:
-    """Return the ids of all tool results that `cache_edits` blocks of the request delete.
+    """Return the tool call ids of all tool results that `cache_edits` blocks of the request delete.
 
-    *beta* is the beta header that enables such blocks; without it they are an unknown block type. Raises `ApiError`
-    (400) with the path of the error. An id may be deleted more than once.
+    *beta* is the beta header value that enables these blocks; without it, they are refused as an unknown type. Raises
+    `ApiError` (400) for an invalid block. An id may be deleted more than once.
     """
     if not any(block["type"] == CACHE_EDITS for message in call.messages for block in message.content):
         return frozenset()
@@ -48,7 +48,7 @@ def deleted_references(call: ApiRequest, beta: str | None) -> frozenset[str]:
 
 
 def references(block: Block) -> list[str]:
-    """Return the ids in one validated `cache_edits` block."""
+    """Return the tool call ids in one validated `cache_edits` block."""
     return [edit["cache_reference"] for edit in block["edits"]]
 
 
@@ -130,7 +130,7 @@ _Edit = _ClearThinking | _ClearToolUses
 
 @attrs.frozen(kw_only=True, eq=False)
 class EditedConversation:
-    """A conversation after editing, and the effect of the edits."""
+    """The messages of a request after context editing, and the effect of the edits."""
 
     messages: tuple[RequestMessage, ...]
     applied: tuple[dict[str, Any], ...]
@@ -140,10 +140,10 @@ class EditedConversation:
 
 
 def apply_edits(call: ApiRequest, deleted: Collection[str] = ()) -> EditedConversation:
-    """Apply the request's `context_management`, if it has one.
+    """Apply the edits of `context_management` to the messages of *call*; without this parameter nothing changes.
 
-    Tool results *deleted* by cache edits count no tokens, so they are not cleared. Raises `ApiError` (400) for a
-    missing beta header or an invalid edit.
+    *deleted* are the ids of tool results that `cache_edits` deleted; they count no tokens, so they are not cleared.
+    Raises `ApiError` (400) for a missing beta header or an invalid edit.
     """
     tools = [tool for tool in call.tools if not is_deferred(tool)]
     results = _blocks_by_id(call.messages, "tool_result", "tool_use_id") if deleted else {}
@@ -162,12 +162,12 @@ def apply_edits(call: ApiRequest, deleted: Collection[str] = ()) -> EditedConver
 
 
 def clears_thinking(call: ApiRequest) -> bool:
-    """True if the request selects the thinking to keep, which overrides the model's default."""
+    """True if an edit of the request clears thinking, which replaces the model's default handling of old thinking."""
     return any(isinstance(edit, _ClearThinking) for edit in _read_edits(call))
 
 
 def starts_turn(message: RequestMessage) -> bool:
-    """True if *message* is from the user and contains more than tool results."""
+    """True if *message* starts a new turn of the user: it contains more than tool results and cache edits."""
     return message.role == "user" and any(
         block["type"] not in ("tool_result", CACHE_EDITS) for block in message.content
     )
@@ -225,7 +225,7 @@ def _clear_thinking(
 
 
 def without_thinking(message: RequestMessage) -> RequestMessage:
-    """Return *message* without thinking; messages of other roles are unchanged."""
+    """Return an assistant *message* without its thinking blocks; messages of other roles are returned unchanged."""
     if not _thinks(message):
         return message
     kept = tuple(block for block in message.content if block["type"] not in THINKING)
@@ -266,7 +266,7 @@ def _blocks_by_id(messages: Sequence[RequestMessage], kind: str, key: str) -> di
 
 
 def _replace(block: Block, edit: _ClearToolUses, replaced: dict[int, Block]) -> int:
-    """Record the smaller replacement of *block* and return the saved tokens; 0 if it would not shrink."""
+    """Store a shorter replacement of *block* in *replaced* and return the saved tokens; 0 if none is shorter."""
     if block["type"] == "tool_result":
         smaller = {**block, "content": [{"type": "text", "text": PLACEHOLDER}]}
     elif edit.clear_tool_inputs is True or block.get("name") in (edit.clear_tool_inputs or ()):

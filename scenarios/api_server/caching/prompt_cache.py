@@ -1,4 +1,4 @@
-"""Prompt cache of the server: stored prefixes, tokens read and written, and the billed usage."""
+"""Simulated prompt cache of the server: cached prefixes, tokens read and written, and the billed usage."""
 
 import heapq
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from coterie.scenarios.api_server.caching.breakpoints import Breakpoint, Ttl
 from coterie.scenarios.api_server.caching.prompt_digest import PromptDigest
 
 LOOKBACK = 20
-"""Number of steps that a lookup goes back from a breakpoint, including the breakpoint."""
+"""Maximum number of positions that a lookup checks, from a breakpoint backwards, including the breakpoint itself."""
 LIFE: Mapping[Ttl, float] = {"5m": 300.0, "1h": 3600.0}
 """Lifetime in seconds of an entry, from the start of the last request that wrote or read it."""
 
@@ -21,15 +21,15 @@ class CacheResult:
     """Cache result of one request; the four token counts add up to the prompt."""
 
     hit: int | None
-    """Position of the longest cached prefix."""
+    """Index of the last block of the longest cached prefix; None if no prefix is cached."""
     read: int
     write_5m: int
     write_1h: int
     uncached: int
     writes: tuple[tuple[bytes, float], ...]
-    """Digest and lifetime of each entry that becomes readable when the response starts."""
+    """Hash and lifetime in seconds of each cache entry that becomes readable when the response starts."""
     started: float
-    """Start of the request, from which entry lifetimes count."""
+    """Start of the request in seconds since the epoch; the lifetimes of its cache entries begin then."""
     deleted: int | None
     """Tokens that cache edits removed from the cached prefix; None without such edits."""
 
@@ -42,7 +42,10 @@ class _Entry:
 
 @attrs.define(eq=False)
 class PromptCache:
-    """Cache entries of one server; the digest of a prefix includes key and model."""
+    """Simulated prompt cache: hashes of the cached prefixes with their expiry times.
+
+    A hash includes the API key and the model, so no entry is shared between keys or models.
+    """
 
     limit: int = 200_000
     _entries: dict[bytes, _Entry] = attrs.field(factory=dict, init=False)
@@ -53,10 +56,10 @@ class PromptCache:
         return len(self._entries)
 
     def look_up(self, prompt: PromptDigest, markers: Sequence[Breakpoint], *, minimum: int, now: float) -> CacheResult:
-        """Find the longest cached prefix and split the prompt's tokens; renews the lifetime of found entries.
+        """Find the longest cached prefix of *prompt*, and divide its tokens into read, written and uncached.
 
-        *now* is the start of the request. Markers on a prefix of fewer than *minimum* tokens have no effect. Writes
-        nothing; `publish` does.
+        *now* is the start of the request. A breakpoint in *markers* after fewer than *minimum* tokens has no effect.
+        Renews the lifetime of the entries that it finds, but stores none; call `publish` for that.
         """
         usable = [marker for marker in markers if prompt.cumulative[marker.index] >= minimum]
         hit = max((self._look_back(prompt, marker.index, now) for marker in usable), default=-1)
@@ -77,7 +80,7 @@ class PromptCache:
         )
 
     def publish(self, result: CacheResult) -> None:
-        """Make the request's entries readable; call it when the response starts.
+        """Store the cache entries of a request, so that later requests can read them; call it when the response starts.
 
         An entry that has not expired keeps the longer of its old and new lifetimes.
         """
@@ -95,7 +98,7 @@ class PromptCache:
         self._trim(started)
 
     def _look_back(self, prompt: PromptDigest, index: int, now: float) -> int:
-        """Return the nearest entry at or before *index*, or -1."""
+        """Return the index of the nearest cached prefix at or before *index* and renew its lifetime; -1 without one."""
         earliest, at = prompt.runs[index] - LOOKBACK, index
         while at >= 0 and prompt.runs[at] > earliest:
             entry = self._entries.get(prompt.digests[at])
@@ -106,7 +109,7 @@ class PromptCache:
         return -1
 
     def _trim(self, now: float) -> None:
-        """Drop expired entries, and beyond the limit those that expire first."""
+        """Remove expired entries; beyond the limit, also remove the entries that expire first."""
         while self._queue and (self._queue[0][0] < now or len(self._entries) > self.limit):
             noted, digest = self._queue[0]
             expiry = self._entries[digest].expiry
@@ -118,9 +121,9 @@ class PromptCache:
 
 
 def usage_json(result: CacheResult, output_tokens: int, thinking_tokens: int = 0) -> dict[str, Any]:
-    """Return the `usage` object of a reply; *thinking_tokens* are part of *output_tokens*.
+    """Return the `usage` object of a response; *thinking_tokens* are a part of *output_tokens*.
 
-    `cache_deleted_input_tokens` is present only if the request has cache edits.
+    The field `cache_deleted_input_tokens` is present only if the request has cache edits.
     """
     counts: dict[str, Any] = {
         "input_tokens": result.uncached,
@@ -145,7 +148,7 @@ def usage_json(result: CacheResult, output_tokens: int, thinking_tokens: int = 0
 
 
 def billed_usage(result: CacheResult, output_tokens: int) -> Usage:
-    """Return the token counts by price category."""
+    """Return the token counts of a request by price category, from which its cost is computed."""
     return Usage(
         input=result.uncached,
         read=result.read,

@@ -1,7 +1,8 @@
-"""Prompt of a request as a chain of digests over tools, system and messages.
+"""The prompt of a request as a chain of hashes (digests), one for each block of tools, system and messages.
 
-Parameters that invalidate the cache of a section are mixed into the chain at the start of that section. So two prompts
-share an entry exactly when their digests at a position are equal.
+The digest of a block covers the whole prefix up to this block. Parameters that invalidate the cache of a section are
+hashed at the start of that section. So two prompts share a cache entry exactly if their digests at a position are
+equal.
 """
 
 import functools
@@ -29,7 +30,7 @@ WEB_TOOLS = ("web_search_", "web_fetch_")
 RUNS = ("tool_use", "tool_result")
 """Consecutive blocks of one of these types in a message count as one step of the cache lookup."""
 RICH = frozenset({"image", "document", "search_result", "tool_result"})
-"""Block types that can contain an image or enable citations."""
+"""Types of blocks that can contain an image or enable citations."""
 
 # The byte before a block gives its role; a capital letter marks the first block of a message.
 _FRAMES = {"user": (b"U", b"u"), "assistant": (b"A", b"a"), "system": (b"Y", b"y")}
@@ -39,31 +40,31 @@ _settings = msgspec.json.Encoder(order="sorted")
 
 @attrs.frozen(kw_only=True, eq=False)
 class PromptDigest:
-    """The positions of a prompt, one for each block, as parallel sequences."""
+    """Digests and token counts of a prompt, as parallel sequences with one position for each block."""
 
     blocks: Sequence[Block]
     digests: Sequence[bytes]
-    """Digest of the prefix that ends with each position."""
+    """Hash of the prefix that ends with each position."""
     cumulative: Sequence[int]
-    """Tokens up to and including each position, without deleted tool results."""
+    """Number of tokens up to and including each position, without deleted tool results."""
     runs: Sequence[int]
-    """Lookup step of each position, counted from 0."""
+    """Number of each position's step in a cache lookup, from 0; positions of the same step have equal numbers."""
     system_start: int
     messages_start: int
     owner: bytes
-    """Digest of the API key; entries of different keys are never shared."""
+    """Hash of the API key, so that clients with different keys never share cache entries."""
     speed: str
     settings: bytes
-    """Digest of tool choice, thinking and output format, which change the prompt beyond its text."""
+    """Hash of tool choice, thinking, effort and output format, which change the prompt beyond its text."""
     applied_edits: tuple[dict[str, Any], ...] = ()
     cleared_tokens: int = 0
     """Tokens removed by context editing."""
     deletions: tuple[tuple[int, int], ...] = ()
-    """Position of each `cache_edits` block, with the tokens that it is the first to delete."""
+    """Index of each `cache_edits` block, with the tokens of the tool results that this block is the first to delete."""
 
     @property
     def total(self) -> int:
-        """Input tokens of the request after editing."""
+        """Number of input tokens of the request, after context editing."""
         return self.tokens_at(len(self.blocks) - 1)
 
     @property
@@ -77,17 +78,17 @@ class PromptDigest:
         return _digest(*map(canonical_block, self.blocks[self.system_start : self.messages_start]))
 
     def digest_before(self, index: int) -> bytes:
-        """Return the digest of the prefix before position *index*; the owner's digest for index 0."""
+        """Return the hash of the prefix before position *index*; for index 0, the hash of the API key."""
         return self.digests[index - 1] if index else self.owner
 
     def tokens_at(self, index: int) -> int:
-        """Return the tokens of the prefix that ends with position *index*; 0 for a negative index."""
+        """Return the number of tokens of the prefix that ends with position *index*; 0 for a negative index."""
         return self.cumulative[index] if index >= 0 else 0
 
 
 @attrs.define(eq=False)
 class _Chain:
-    """A prompt under construction."""
+    """Builder of a `PromptDigest`: receives the blocks in prompt order and computes their digests."""
 
     digest: bytes
     deleted: frozenset[str]
@@ -101,11 +102,15 @@ class _Chain:
     _withheld: dict[str, int] = attrs.field(factory=dict)
 
     def mix(self, *settings: object) -> None:
-        """Make the digests of all following positions depend on *settings*."""
+        """Include *settings* in the digests of all following blocks."""
         self.digest = blake2b(self.digest + _settings.encode(settings), digest_size=DIGEST_SIZE).digest()
 
     def extend(self, blocks: Iterable[Block], first: bytes, rest: bytes) -> None:
-        """Append the blocks of one message, or of one section outside the messages."""
+        """Append the blocks of one message, or of one section outside the messages.
+
+        *first* and *rest* are hashed before the first block and before each other block, to include the role in the
+        digest.
+        """
         # The hot loop of the server: local variables, and no object for each block.
         frame, previous = first, None
         digest, tokens, run, deleted = self.digest, self.tokens, self.run, self.deleted
@@ -140,9 +145,9 @@ class _Chain:
 
 
 def build_prompt_digest(call: ApiRequest, *, cache_edits_beta: str | None = None) -> PromptDigest:
-    """Build the prompt that the model would read for *call*, with context editing and cache edits applied.
+    """Build the prompt that the model would read for *call*, after context editing and cache edits.
 
-    Raises `ApiError` (400) for an invalid edit.
+    *cache_edits_beta* is the beta header value that permits cache edits. Raises `ApiError` (400) for an invalid edit.
     """
     deleted = deleted_references(call, cache_edits_beta)
     messages, applied = _edited_messages(call, deleted)
@@ -182,10 +187,10 @@ def build_prompt_digest(call: ApiRequest, *, cache_edits_beta: str | None = None
 
 @attrs.frozen(kw_only=True)
 class _Settings:
-    """Parameters that are part of the cache key; an explicit default equals an omitted one."""
+    """Parameters of a request that are part of the cache key; an omitted parameter equals its explicit default."""
 
     section: str
-    """Section from which a change of thinking or effort invalidates the cache."""
+    """Section of the prompt from which a change of thinking or effort invalidates the cache."""
     thinking: Any
     effort: Any
     tool_choice: Any
@@ -248,7 +253,7 @@ def _edited_messages(
 
 
 def _features(messages: Sequence[RequestMessage]) -> tuple[bool, bool]:
-    """Return whether any block is an image, and whether any block enables citations."""
+    """Return two booleans: True if any block is an image, and True if any block enables citations."""
     rich = [block for message in messages for block in message.content if block["type"] in RICH]
     # The loop appends nested parts to the list it iterates over.
     for block in rich:

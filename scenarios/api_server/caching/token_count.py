@@ -1,4 +1,4 @@
-"""Token count of content blocks: deterministic, additive and cheap."""
+"""Token count of content blocks. The API's tokenizer is not public, so tokens are estimated from bytes."""
 
 import base64
 import binascii
@@ -14,7 +14,7 @@ _PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
 
 
 def count_pages(data: Any) -> int:
-    """Count the pages of a base64-encoded PDF; 0 if they are compressed or *data* is no PDF."""
+    """Count the pages of a base64-encoded PDF; 0 if the page objects are compressed or *data* is not a PDF."""
     if not isinstance(data, str):
         return 0
     try:
@@ -24,21 +24,21 @@ def count_pages(data: Any) -> int:
 
 
 BYTES_PER_TOKEN = 4
-"""Bytes of UTF-8 text in a token, rounded up."""
+"""Bytes of UTF-8 text that count as one token; the count of a text is rounded up."""
 BYTES_PER_JSON_TOKEN = 3
 IMAGE = 1_600
 DOCUMENT = 2_000
 """Tokens of a PDF page, or of a document that the server cannot read."""
 TOOL_BLOCK = 4
-"""Tokens of a tool_use or tool_result in addition to its content."""
+"""Tokens of a `tool_use` or `tool_result` block in addition to its content."""
 
 _encoder = msgspec.json.Encoder()
 
 
 def count_block(block: Block, encoded: bytes | None = None) -> int:
-    """Return the tokens of one content block, system block or tool definition, without its cache marker.
+    """Return the tokens of one content block, system block or tool definition, without its `cache_control`.
 
-    *encoded* is the canonical form of the block, if already known. A block of unknown type or shape counts by its
+    *encoded* is the result of `canonical_block`, if already known. A block of unknown type or shape counts by its
     bytes, so any valid JSON is accepted.
     """
     kind = block.get("type")
@@ -50,12 +50,12 @@ def count_block(block: Block, encoded: bytes | None = None) -> int:
 
 
 def count_blocks(blocks: Iterable[Block]) -> int:
-    """Return the tokens of all *blocks*."""
+    """Return the sum of the tokens of all *blocks*."""
     return sum(map(count_block, blocks))
 
 
 def is_deferred(tool: Block) -> bool:
-    """True if a tool definition is deferred: outside the prompt and without tokens."""
+    """True if a tool definition has `defer_loading`: it is not part of the prompt and counts no tokens."""
     return tool.get("defer_loading") is True
 
 

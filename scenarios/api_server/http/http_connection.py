@@ -1,4 +1,4 @@
-"""HTTP/1.1 connection: whole requests in, responses out, all with timeouts."""
+"""HTTP/1.1 connection of the embedded server: reads whole requests and sends answers, with limits of time and size."""
 
 import contextlib
 import socket
@@ -13,10 +13,10 @@ import trio
 from coterie.scenarios.api_server.request.errors import ApiError, invalid_request
 
 RECEIVE_BYTES = 64 * 1024
-"""Maximum bytes of one read, and of what a client may send ahead while it waits for an answer."""
+"""Maximum bytes of one read, and of data that is buffered if a client sends more before it has its answer."""
 
 LINGER_BYTES = 64 * 1024 * 1024
-"""Maximum bytes discarded after the last answer: twice the largest body that a client may still be sending."""
+"""Maximum bytes that are read and discarded before the connection closes: twice the largest permitted request body."""
 
 Headers = Sequence[tuple[str, str]]
 
@@ -27,32 +27,34 @@ class ClientGone(Exception):
 
 @attrs.frozen(kw_only=True)
 class HttpLimits:
-    """Limits for one client; times in seconds."""
+    """Limits of the HTTP server: times in seconds, sizes in bytes, and the number of connections."""
 
     headers_within: float = 10.0
-    """From accept to the first byte, and from the first byte of a request to the end of its headers."""
+    """Time limit for the first byte of a new connection, and from the first byte of a request to the end of its
+    headers.
+    """
     body_within: float = 60.0
     idle: float = 75.0
-    """Keep-alive time without a new request."""
+    """Time that a connection stays open after an answer while the client sends no further request."""
     body: int = 32 * 1024 * 1024
     header_bytes: int = 64 * 1024
     connections: int = 4096
-    """Connections served concurrently; further ones wait in the kernel's queue."""
+    """Maximum number of concurrent connections; further connections wait in the kernel's queue."""
     write_within: float = 60.0
-    """Time limit of one write; a client that stops reading is dropped after it."""
+    """Time limit of one write; the connection of a client that does not read is then reset."""
     linger: float = 2.0
-    """Time after the last answer in which the client may read it and close."""
+    """Time after the last answer in which the client can read the answer and close the connection."""
 
 
 @attrs.frozen(kw_only=True)
 class HttpRequest:
-    """A completely received request."""
+    """An HTTP request that was received completely, including its body."""
 
     method: str
     path: str
     """Percent-decoded path; invalid escapes are kept."""
     query: Mapping[str, str]
-    """Query parameters; the last value of a repeated name."""
+    """Query parameters by name; a repeated name has its last value."""
     headers: Mapping[str, str]
     """Headers by lower-case name; values of a repeated name are joined by a comma."""
     body: bytes
@@ -60,7 +62,7 @@ class HttpRequest:
 
 @attrs.define(eq=False)
 class HttpConnection:
-    """A client's connection with its protocol state; the task that owns it must close it."""
+    """Server side of one client connection, with its HTTP/1.1 protocol state. The caller must close the connection."""
 
     stream: trio.SocketStream
     limits: HttpLimits
@@ -76,8 +78,9 @@ class HttpConnection:
     async def read_request(self) -> HttpRequest:
         """Read the next request.
 
-        Raises `ApiError` for an unacceptable request, whose error must be the last answer of the connection, and
-        `ClientGone` if the client has closed.
+        Raises `ApiError` if the request is invalid, too large or too slow; the caller must send this error and then
+        close the connection. Raises `ClientGone` if the client closed the connection, or sent nothing before the
+        timeout.
         """
         self._headless = False
         try:
@@ -94,7 +97,7 @@ class HttpConnection:
         return HttpRequest(method=method, path=path, query=query, headers=headers, body=body)
 
     def begin_next(self) -> bool:
-        """Prepare for another request; False if the connection can serve no more."""
+        """Prepare the connection for another request; return False if the connection must be closed instead."""
         done = self._protocol.our_state is h11.DONE and self._protocol.their_state is h11.DONE
         if done and self._intact:
             self._protocol.start_next_cycle()
@@ -103,30 +106,30 @@ class HttpConnection:
         return False
 
     async def send_whole(self, status: int, headers: Headers, body: bytes) -> None:
-        """Send a complete answer in one write, with a content-length; HEAD gets no body."""
+        """Send a complete answer in one write, with a content-length; the answer to a HEAD request has no body."""
         length = () if status == 204 else (("content-length", str(len(body))),)
         response = h11.Response(status_code=status, headers=[*headers, *length])
         content = b"" if self._headless or status in (204, 304) else body
         await self._send(response, h11.Data(data=content), h11.EndOfMessage())
 
     async def send_head(self, status: int, headers: Headers) -> None:
-        """Start an answer of unknown length."""
+        """Send the status and headers of an answer whose body follows with `send_part`."""
         await self._send(h11.Response(status_code=status, headers=list(headers)))
 
     async def send_part(self, data: bytes) -> None:
-        """Write *data* as part of the started answer; does nothing for HEAD or for no bytes."""
+        """Send *data* as the next part of the answer's body; does nothing for a HEAD request or empty *data*."""
         if data and not self._headless:
             await self._send(h11.Data(data=data))
 
     async def send_end(self) -> None:
-        """End the started answer."""
+        """End the answer that `send_head` started."""
         await self._send(h11.EndOfMessage())
 
     async def wait_gone(self) -> None:
-        """Return when the client has closed or reset the connection.
+        """Wait until the client has closed or reset the connection.
 
-        Bytes received instead are kept for the next request. After `RECEIVE_BYTES` of them, reading stops and only a
-        write notices that the client has closed.
+        Data that arrives meanwhile is kept for the next request. After `RECEIVE_BYTES` bytes the method stops reading
+        and never returns; then only a write detects that the client has closed.
         """
         with contextlib.suppress(ClientGone):
             while len(self._protocol.trailing_data[0]) < RECEIVE_BYTES:
@@ -134,20 +137,20 @@ class HttpConnection:
             await trio.sleep_forever()
 
     def close(self) -> None:
-        """Close immediately; may be called twice."""
+        """Close the socket immediately; a second call does nothing."""
         self.stream.socket.close()
 
     def reset(self) -> None:
-        """Close immediately with a TCP reset."""
+        """Close the socket immediately with a TCP reset, so that the client sees a broken connection."""
         with contextlib.suppress(OSError):
             self.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close()
 
     async def close_gently(self) -> None:
-        """Close the sending side and discard what the client still sends, within limits.
+        """Close the sending side, then read and discard data from the client until it closes or a limit is reached.
 
-        Closing a socket with unread bytes in the kernel resets it, which can destroy an answer that the client has not
-        read.
+        If a socket with unread bytes is closed, the kernel resets the connection, which can destroy an answer that the
+        client has not read yet.
         """
         left = LINGER_BYTES
         with trio.move_on_after(self.limits.linger), contextlib.suppress(*_GONE):
@@ -200,7 +203,7 @@ class HttpConnection:
         return bytes(body)
 
     def _collect(self, body: bytearray) -> bool:
-        """Move the received part of the body to *body*; True if the body is complete."""
+        """Append the received part of the body to *body*; return True if the body is complete."""
         while (event := self._protocol.next_event()) is not h11.NEED_DATA:
             if isinstance(event, h11.EndOfMessage):
                 return True

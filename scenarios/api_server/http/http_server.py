@@ -1,4 +1,4 @@
-"""HTTP server on loopback that passes whole requests to an application."""
+"""HTTP server on 127.0.0.1 that receives whole requests and passes them to an application."""
 
 import contextlib
 import errno
@@ -17,15 +17,15 @@ _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
 
 @attrs.define(eq=False)
 class Responder:
-    """The answer to one request: sent complete, or started, written and finished.
+    """Sends the answer to one request: complete with `send`, or in parts with `start`, `write` and `finish`.
 
-    Every method raises `ClientGone` if the client cannot be reached. A cancelled write leaves an incomplete answer;
+    These methods raise `ClientGone` if the client cannot be reached. A cancelled write leaves an incomplete answer;
     later writes then raise `ClientGone` too.
     """
 
     _connection: HttpConnection
     begun: bool = False
-    """True if bytes of the answer may have been sent."""
+    """True if bytes of the answer may have been sent, so that its status can no longer change."""
 
     async def send(self, status: int, headers: Sequence[tuple[str, str]], body: bytes) -> None:
         """Send a complete answer, with a content-length, in one write."""
@@ -33,12 +33,12 @@ class Responder:
         await self._connection.send_whole(status, headers, body)
 
     async def start(self, status: int, headers: Sequence[tuple[str, str]]) -> None:
-        """Start a streamed answer: chunked, or until close for HTTP/1.0."""
+        """Send status and headers of a streamed answer; its body is chunked, or ends with an HTTP/1.0 connection."""
         self.begun = True
         await self._connection.send_head(status, headers)
 
     async def write(self, data: bytes) -> None:
-        """Add *data* to the streamed answer in one write."""
+        """Send *data* as the next part of the streamed answer, in one write."""
         await self._connection.send_part(data)
 
     async def finish(self) -> None:
@@ -52,10 +52,11 @@ class Responder:
 
     @contextlib.asynccontextmanager
     async def while_connected(self) -> AsyncIterator[None]:
-        """Cancel the block and raise `ClientGone` when the client closes.
+        """Run the block of `async with`; if the client disconnects, cancel the block and raise `ClientGone`.
 
-        Needs a task of its own, so use it around waits only. A client that closed only its sending side counts as gone,
-        because the two cases look the same. An exception of the block is raised as it is, never in a group.
+        Starts a task, so use it around waits only. A client that closed only its sending side counts as disconnected,
+        because the server cannot distinguish the two cases. An exception of the block is raised unchanged, never in a
+        group.
         """
         gone = False
         failure: Exception | None = None
@@ -80,18 +81,18 @@ class Responder:
 
 
 class Application(Protocol):
-    """Handler of the requests that `serve_http` receives."""
+    """Interface of an application that answers the requests that `serve_http` receives."""
 
     async def handle(self, request: HttpRequest, respond: Responder) -> None:
-        """Answer *request*.
+        """Answer *request* through *respond*.
 
-        May raise `ClientGone`, alone or in a group; any other exception ends the server. An answer that is unfinished
-        on return is cut off by closing the connection.
+        May raise `ClientGone`, alone or in a group; any other exception ends the server. If the answer is incomplete on
+        return, the connection is closed.
         """
         ...
 
     def refusal(self, error: ApiError) -> tuple[Sequence[tuple[str, str]], bytes]:
-        """Return the headers and body of the answer to an unreadable request."""
+        """Return headers and body of the error response to a request that could not be read, such as one too large."""
         ...
 
 
@@ -104,7 +105,8 @@ async def serve_http(
 ) -> None:
     """Serve *application* on 127.0.0.1 until cancelled, which closes every connection.
 
-    Reports the port once it listens. Raises `OSError` if the port cannot be bound.
+    Reports the port to `nursery.start` once it accepts connections; port 0 selects a free port. Raises `OSError` if the
+    port cannot be bound.
     """
     _raise_descriptor_limit()
     (listener,) = await trio.open_tcp_listeners(port, host="127.0.0.1")
@@ -152,7 +154,7 @@ async def _serve_connection(application: Application, connection: HttpConnection
 
 
 async def _serve_request(application: Application, connection: HttpConnection) -> bool:
-    """Answer one request; False if it was the last of the connection."""
+    """Read and answer one request; return False if the connection must be closed after it."""
     try:
         request = await connection.read_request()
     except ApiError as error:

@@ -1,4 +1,4 @@
-"""A parsed request to the Messages API, its caller from the headers, and the canonical JSON of its blocks."""
+"""Parses requests of the Messages API: their JSON body, the client in their headers, and the hashed form of a block."""
 
 import functools
 from collections.abc import Mapping
@@ -19,24 +19,25 @@ _encoder = msgspec.json.Encoder()
 
 @attrs.frozen(kw_only=True)
 class ApiCaller:
-    """Client of a request, parsed from its headers."""
+    """The client that sent a request, parsed from the HTTP headers."""
 
     key: str
-    """API key; separates caches and rate limits."""
+    """API key of the client; each key has a prompt cache and rate limits of its own."""
     version: str = "2026-10-21"
     betas: frozenset[str] = frozenset()
     agent: str | None = None
     incarnation: int | None = None
     purpose: str = "turn"
     turn: int | None = None
-    """Number of the agent's request for this purpose, from 1; a retry repeats the number."""
+    """Number of the agent's model call for this purpose, from 1; a retry has the same number. None if it was not sent.
+    """
     retry: int = 0
-    """Number of earlier attempts by the SDK."""
+    """Number of earlier attempts of this request by the Anthropic SDK; 0 for the first attempt."""
 
 
 @attrs.frozen(kw_only=True)
 class RequestMessage:
-    """One message; string content is converted to a text block."""
+    """One message of a request; string content has been converted to a text block."""
 
     role: Literal["user", "assistant", "system"]
     content: tuple[Block, ...]
@@ -44,30 +45,33 @@ class RequestMessage:
 
 @attrs.frozen(kw_only=True)
 class ApiRequest:
-    """A request with valid JSON types; the rules of the API are not checked yet."""
+    """A parsed request. Only the types of its main fields are checked; `check_request` checks the rules of the API."""
 
     caller: ApiCaller
     model: Model
     model_name: str
-    """Model name as sent; replies repeat it."""
+    """Name of the model as the client sent it, possibly an alias; the reply repeats it."""
     max_tokens: int
     tools: tuple[Block, ...] = ()
     system: tuple[Block, ...] = ()
     messages: tuple[RequestMessage, ...] = ()
     stream: bool = False
     params: Mapping[str, Any] = attrs.field(factory=dict)
-    """All other top-level parameters as sent: tool_choice, thinking, output_config, cache_control ..."""
+    """All top-level parameters without an attribute above, as sent: tool_choice, thinking, output_config, cache_control
+    ...
+    """
 
     @functools.cached_property
     def block_types(self) -> frozenset[str]:
-        """Types of all blocks in messages, so that rules can skip types that do not occur."""
+        """Types of all blocks in messages. Rules use them to skip block types that do not occur."""
         return frozenset([block["type"] for message in self.messages for block in message.content])
 
 
 def parse_request(body: bytes, caller: ApiCaller, models: ModelTable, *, needs_max_tokens: bool = True) -> ApiRequest:
-    """Parse *body*; unknown fields are kept in `params`.
+    """Parse the JSON *body* of a request; fields without an attribute are kept in `params`.
 
-    Raises `ApiError`: 400 with the path of a value of a wrong type, 404 for an unknown model.
+    *needs_max_tokens* is False for a request that only counts tokens. Raises `ApiError`: 400 for invalid JSON or a
+    value of a wrong type, 404 for an unknown model.
     """
     fields = _object(body)
     name = _pop_field(fields, "model", str)
@@ -143,7 +147,7 @@ def _message(value: Any, index: int) -> RequestMessage:
 
 
 def _content(value: Any, path: str) -> tuple[Block, ...]:
-    """Convert string content to one text block."""
+    """Return the blocks of *value*; a string becomes one text block. Raises `ApiError` (400) if a block is invalid."""
     if isinstance(value, str):
         return ({"type": "text", "text": value},)
     return _blocks(value, path)
@@ -164,7 +168,10 @@ VERSIONS = ("2023-06-01", "2026-10-21")
 
 
 def parse_caller(headers: Mapping[str, str]) -> ApiCaller:
-    """Parse the client from *headers*. Raises `ApiError`: 401 without a key, 400 for an unknown API version."""
+    """Parse the client of a request from *headers*.
+
+    Raises `ApiError`: 401 without an API key, 400 for an unknown API version or an invalid number.
+    """
     version = headers.get("anthropic-version", "")
     if version not in VERSIONS:
         known = " or ".join(VERSIONS)
@@ -200,9 +207,9 @@ def _number(headers: Mapping[str, str], name: str) -> int | None:
 
 
 def canonical_block(block: Block) -> bytes:
-    """Return compact JSON of *block* without cache markers, as the prompt cache and thinking signatures see it.
+    """Return compact JSON of *block* without `cache_control`, as hashed for the prompt cache and thinking signatures.
 
-    Key order is kept, because it is part of the cache key.
+    The order of keys is kept, because it is part of the cache key.
     """
     # Fast path for most blocks of a history; this runs for every block.
     if "content" not in block and "cache_control" not in block:
@@ -224,7 +231,7 @@ def _unmarked(block: Block) -> Block:
 
 
 def has_marked_part(parts: list[Any]) -> bool:
-    """True if one of *parts*, the content of a block, has a cache marker, also a null one."""
+    """True if an item of *parts*, the content list of a block, has the key `cache_control`, even if it is null."""
     for part in parts:  # noqa: SIM110 - a hot loop, in which a generator costs twice as much
         if isinstance(part, dict) and "cache_control" in part:
             return True

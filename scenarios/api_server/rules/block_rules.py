@@ -1,4 +1,4 @@
-"""Rules over content blocks: known types and required fields."""
+"""Rules for content blocks: known block types, required fields, complete sources and the number of PDF pages."""
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -48,7 +48,7 @@ SIGNED: Mapping[str, Fields] = {
     "thinking": {"signature": str},
     "redacted_thinking": {"data": str},
 }
-"""Fields with the signature of a thinking block; strict mode requires them."""
+"""Fields that contain the signature of a thinking block, by block type; strict mode requires them."""
 
 SOURCES: Mapping[str, Mapping[str, Fields]] = {
     "image": {
@@ -72,25 +72,25 @@ MEDIA_TYPES: Mapping[tuple[str, str], tuple[str, ...]] = {
 
 MOST_PAGES, FEWER_PAGES = 600, 100
 LONG_WINDOW = 1_000_000
-"""Page limits for PDFs in one request; models with a window of a million tokens have the higher one."""
+"""Context window in tokens from which a model accepts MOST_PAGES PDF pages in a request; others accept FEWER_PAGES."""
 
 TYPE_NAMES: Mapping[type, str] = {str: "string", dict: "dictionary", list: "list"}
 
 
 def unknown_tag(path: str, tag: object, known: Iterable[str]) -> ApiError:
-    """Return the 400 error for a `type` that is not in *known*."""
+    """Return a 400 error for the block at *path*, whose type *tag* is not one of *known*."""
     return invalid_request(
         f"{path}: Input tag '{tag}' found using 'type' does not match any of the expected tags: {quoted(known)}"
     )
 
 
 def quoted(names: Iterable[str]) -> str:
-    """Format *names* as the API lists them in its messages."""
+    """Format *names* as a list in an error message of the API: quoted, with commas."""
     return ", ".join(f"'{name}'" for name in names)
 
 
 def blocks_have_their_fields(call: ApiRequest) -> None:
-    """Check that every block has the fields of its type that pairing, counting and caching read."""
+    """Check that every block has the fields of its type that the server needs to pair tools, count tokens and cache."""
     for index, block in enumerate(call.system):
         _has_fields(block, f"system.{index}")
     for path, block in _blocks(call, FIELDS):
@@ -100,7 +100,7 @@ def blocks_have_their_fields(call: ApiRequest) -> None:
 
 
 def block_types_are_known(call: ApiRequest) -> None:
-    """Check that every block type is documented."""
+    """Check that every block has a type that the API documents for its place."""
     for index, block in enumerate(call.system):
         if block["type"] != "text":
             raise unknown_tag(f"system.{index}", block["type"], ("text",))
@@ -113,7 +113,7 @@ def block_types_are_known(call: ApiRequest) -> None:
 
 
 def thinking_is_signed(call: ApiRequest) -> None:
-    """Check that thinking blocks have a signature field."""
+    """Check that every thinking block has the field with its signature; the signature itself is verified elsewhere."""
     for path, block in _blocks(call, SIGNED):
         _are_of_type(block, SIGNED[block["type"]], f"{path}.{block['type']}")
 
@@ -134,7 +134,7 @@ def sources_are_complete(call: ApiRequest) -> None:
 
 
 def pdf_pages_are_few_enough(call: ApiRequest) -> None:
-    """Check that the PDFs of a request have no more pages than the model allows."""
+    """Check that all PDFs of a request together have no more pages than the model allows."""
     if call.block_types.isdisjoint({"document", "tool_result"}):
         return
     documents = (part for _, part in itertools.chain(_blocks(call, {"document"}), _parts(call)))

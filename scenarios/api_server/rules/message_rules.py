@@ -1,4 +1,4 @@
-"""Rules over messages: roles, positions of blocks, empty content."""
+"""Rules for messages: their roles, the positions of blocks, and empty content."""
 
 from coterie.scenarios.api_server.request.api_request import ApiRequest, Block, RequestMessage
 from coterie.scenarios.api_server.request.errors import invalid_request
@@ -11,21 +11,21 @@ OWNERS = {
     "server_tool_use": "assistant",
     "cache_edits": "user",
 }
-"""The only role whose messages may contain the block type; pairing checks tool calls and results."""
+"""Role of the only messages that may contain a block type; `tool_rules` checks tool calls and results."""
 
 CONTINUABLE = frozenset({"server_tool_use", "compaction"})
-"""Block types that mark a last assistant message as a paused reply sent back, not a prefill."""
+"""Block types that mark a last assistant message as a paused reply sent back, not as a prefill (a started reply)."""
 
 
 def first_message_is_from_user(call: ApiRequest) -> None:
-    """Check that the first message is the user's, or starts with a compaction block."""
+    """Check that the first message is not from the assistant, unless it contains a compaction block (a summary)."""
     first = call.messages[0]
     if first.role == "assistant" and not _holds(first, frozenset({"compaction"})):
         raise invalid_request('messages: first message must use the "user" role')
 
 
 def prefill_is_allowed(call: ApiRequest) -> None:
-    """Check that the last message is the user's, for models that do not continue a started reply."""
+    """Check that the last message is from the user, if the model cannot continue a started reply (a prefill)."""
     turns = [message for message in call.messages if message.role != "system"]
     if "prefill" not in call.model.refuses or not turns or turns[-1].role != "assistant":
         return
@@ -36,7 +36,7 @@ def prefill_is_allowed(call: ApiRequest) -> None:
 
 
 def nothing_is_empty(call: ApiRequest) -> None:
-    """Check that messages and text blocks are not empty; only a last assistant message may be."""
+    """Check that no message and no text block is empty; only a last message of the assistant may be empty."""
     if any(_is_empty_text(block) for block in call.system):
         raise invalid_request("system: text content blocks must be non-empty")
     last = len(call.messages) - 1
@@ -53,7 +53,7 @@ def nothing_is_empty(call: ApiRequest) -> None:
 
 
 def block_positions_are_valid(call: ApiRequest) -> None:
-    """Check the roles of thinking blocks; the newest API version also restricts documents and citations."""
+    """Check that blocks have the right role; the newest API version also restricts documents and citations."""
     is_newest = call.caller.version == NEWEST_VERSION
     for number, message in enumerate(call.messages):
         for index, block in enumerate(message.content):

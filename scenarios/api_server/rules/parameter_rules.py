@@ -1,4 +1,4 @@
-"""Rules over request parameters: output, effort, thinking, sampling."""
+"""Rules for the parameters of a request: output length and format, effort, thinking, sampling."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +22,7 @@ READ_AS: Mapping[str, type] = {
     "thread": dict,
     "tool_choice": dict,
 }
-"""Parameters that the server reads, with their JSON type; null counts as absent."""
+"""Top-level parameters that the server reads, with their JSON type; null counts as absent."""
 
 SAMPLING = ("temperature", "top_p", "top_k")
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
@@ -47,7 +47,7 @@ def values_have_their_type(call: ApiRequest) -> None:
 
 
 def sampling_is_allowed(call: ApiRequest) -> None:
-    """Check that the API version and the model allow sampling parameters."""
+    """Check that the API version and the model allow `temperature`, `top_p` and `top_k` if the request has them."""
     for name in SAMPLING:
         value = call.params.get(name)
         if value is None:
@@ -69,7 +69,7 @@ def effort_is_known(call: ApiRequest) -> None:
 
 
 def output_format_is_supported(call: ApiRequest) -> None:
-    """Check that the output format is a supported JSON schema in the field of this API version."""
+    """Check that the output format is a supported JSON schema, in the parameter that this API version uses."""
     if call.params.get("output_format") is not None and call.caller.version == NEWEST_VERSION:
         raise invalid_request("output_format: Extra inputs are not permitted. Use `output_config.format`.")
     located = _output_format(call)
@@ -107,7 +107,7 @@ def thinking_is_supported(call: ApiRequest) -> None:
 
 
 def max_tokens_fit_the_model(call: ApiRequest) -> None:
-    """Check `max_tokens` against the model's limit."""
+    """Check that `max_tokens` is not greater than the maximum output of the model."""
     if call.max_tokens > call.model.max_output:
         raise invalid_request(
             f"max_tokens: {call.max_tokens} > {call.model.max_output}, "
@@ -116,7 +116,7 @@ def max_tokens_fit_the_model(call: ApiRequest) -> None:
 
 
 def prewarming_asks_for_no_output(call: ApiRequest) -> None:
-    """Check that a request with `max_tokens: 0`, which only fills the cache, has no parameter about output."""
+    """Check that a request with `max_tokens: 0`, which only fills the cache, has no parameter for the output."""
     if call.max_tokens > 0:
         return
     if call.stream:

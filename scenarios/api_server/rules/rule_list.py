@@ -7,14 +7,14 @@ from coterie.scenarios.api_server.request.errors import invalid_request
 from coterie.scenarios.api_server.rules import block_rules, message_rules, parameter_rules, tool_rules
 
 Rule = Callable[[ApiRequest], None]
-"""Returns if the request follows the rule; raises `ApiError` (400) otherwise."""
+"""A check of a request: returns if the request follows the rule, and raises `ApiError` (400) otherwise."""
 
 SHAPES: tuple[Rule, ...] = (
     parameter_rules.values_have_their_type,
     block_rules.blocks_have_their_fields,
     tool_rules.every_tool_use_has_its_result,
 )
-"""Rules of lenient mode too: no reply can be computed for a request that breaks one."""
+"""Rules of strict and of lenient mode, because no reply can be computed for a request that breaks one of them."""
 
 PARAMETERS: tuple[Rule, ...] = (
     parameter_rules.sampling_is_allowed,
@@ -43,14 +43,16 @@ OUTPUT: tuple[Rule, ...] = (
     parameter_rules.prewarming_asks_for_no_output,
     parameter_rules.budget_leaves_room_for_text,
 )
-"""Strict rules: the API refuses a request that breaks one, although a reply could be computed."""
+"""Rules on the output length. These and the three groups above apply in strict mode only: the API refuses a request
+that breaks one, although a reply could be computed.
+"""
 
 
 def check_request(call: ApiRequest, *, strict: bool, counting: bool = False) -> None:
-    """Raise `ApiError` (400) for the first rule that *call* breaks.
+    """Raise `ApiError` (400) for the first rule of the API that *call* breaks.
 
-    Lenient mode accepts any value of a documented parameter; both modes accept unknown parameters. *counting* skips the
-    rules about `max_tokens`, which a request to count tokens does not have.
+    Without *strict* (lenient mode), any value of a documented parameter is accepted; unknown parameters are always
+    accepted. *counting* skips the rules on `max_tokens`, which a request to count tokens does not have.
     """
     rules = list(SHAPES)
     if strict:
@@ -64,6 +66,6 @@ def check_request(call: ApiRequest, *, strict: bool, counting: bool = False) -> 
 
 
 def check_size(call: ApiRequest, prompt_tokens: int) -> None:
-    """Raise `ApiError` (400) if the prompt alone exceeds the model's window."""
+    """Raise `ApiError` (400) if the prompt alone exceeds the context window of the model."""
     if prompt_tokens > call.model.window:
         raise invalid_request(f"prompt is too long: {prompt_tokens} tokens > {call.model.window} maximum")

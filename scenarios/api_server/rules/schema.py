@@ -1,4 +1,4 @@
-"""Subset of JSON Schema for structured outputs and strict tools."""
+"""Validation with the subset of JSON Schema that the API supports, for structured outputs and strict tools."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -16,17 +16,17 @@ UNSUPPORTED: Mapping[str, tuple[str, ...]] = {
     "number": ("exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum", "multipleOf"),
     "integer": ("exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum", "multipleOf"),
 }
-"""Unsupported keywords by type. Annotations and `format` are accepted and ignored."""
+"""Keywords that the API refuses in a schema, by JSON type. Annotations and `format` are accepted and ignored."""
 
 UNSUPPORTED_ANYWHERE = ("dependentSchemas", "else", "if", "not", "oneOf", "then")
 DEFINITIONS = ("$defs", "definitions")
 SIZE_LIMIT = 10_000
 HEIGHT_LIMIT = 100
-"""Limits of the number and depth of sub-schemas, with references expanded."""
+"""Maximum depth of nested sub-schemas, with references expanded; `SIZE_LIMIT` is the maximum number of sub-schemas."""
 
 
 def check_schema(schema: Any, path: str) -> None:
-    """Raise `ApiError` (400) with the path of an unsupported part of *schema*.
+    """Raise `ApiError` (400) with the path of an unsupported part of *schema*; *path* is the place of the schema.
 
     An accepted schema is finite and small, so `violations` terminates quickly on it.
     """
@@ -36,14 +36,14 @@ def check_schema(schema: Any, path: str) -> None:
 def violations(value: Any, schema: Any) -> list[str]:
     """Return the differences between *value* and *schema*, each with its JSON path; empty if *value* is valid.
 
-    Keywords outside the supported subset are ignored; an unresolved reference is a violation.
+    Keywords outside the supported subset are ignored. An unresolved reference is a violation.
     """
     return list(_violations(value, schema, "$", schema, ()))
 
 
 @attrs.frozen(kw_only=True)
 class _Extent:
-    """Size of a schema with its references expanded."""
+    """Number of sub-schemas and nesting depth of a schema, with its references expanded."""
 
     size: int = 1
     height: int = 1
@@ -54,13 +54,16 @@ class _Extent:
 
 @attrs.define(eq=False)
 class _SchemaCheck:
-    """One walk over a schema; each definition is measured once."""
+    """Check of one schema and all its sub-schemas; each referenced definition is checked only once."""
 
     root: Any
     known: dict[str, _Extent] = attrs.field(factory=dict)
 
     def check(self, schema: Any, path: str, trail: tuple[str, ...], depth: int = 1) -> _Extent:
-        """Check *schema* and return its size; *trail* holds the references being followed."""
+        """Check the sub-schema at *path* and return its size. Raises `ApiError` (400) for the first unsupported part.
+
+        *trail* contains the references that led to this sub-schema, so that a recursive schema is detected.
+        """
         if depth > HEIGHT_LIMIT:
             raise _too_complex(path)
         if not isinstance(schema, dict):
@@ -143,7 +146,7 @@ def _parts(schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _resolve(reference: str, root: Any) -> Any:
-    """Return the definition that a local *reference* names, or None."""
+    """Return the definition in *root* that a local *reference* such as `#/$defs/a` names; None if there is none."""
     keyword, _, name = reference.removeprefix("#/").partition("/")
     if keyword not in DEFINITIONS or not isinstance(root, dict):
         return None
@@ -152,7 +155,7 @@ def _resolve(reference: str, root: Any) -> Any:
 
 
 def _violations(value: Any, schema: Any, path: str, root: Any, trail: tuple[str, ...]) -> Iterator[str]:
-    """Yield the violations of *value*; *trail* holds the references followed for it, so that a cycle ends."""
+    """Yield the violations of *value* and its parts; *trail* has the references already followed, to stop cycles."""
     if schema is False:
         yield f"{path}: no value is allowed here"
     if not isinstance(schema, dict):
@@ -177,7 +180,7 @@ def _violations(value: Any, schema: Any, path: str, root: Any, trail: tuple[str,
 
 
 def _own_violations(value: Any, schema: Mapping[str, Any], path: str) -> Iterator[str]:
-    """Yield the violations of *value* itself, not of its parts."""
+    """Yield the violations of *value* itself, without those of its members or items."""
     types = _listed(schema, "type") or [schema.get("type")]
     if types != [None] and not any(_is_of_type(value, kind) for kind in types):
         yield f"{path}: expected {' or '.join(map(str, types))}, found {_type_of(value)}"

@@ -1,4 +1,4 @@
-"""Signatures of thinking blocks: written into replies and verified in requests."""
+"""Signatures of thinking blocks: created for replies, and verified when a client sends the blocks back."""
 
 import base64
 import binascii
@@ -18,12 +18,12 @@ MAC_SIZE = 16
 
 ThinkingKind = Literal["thinking", "omitted", "redacted"]
 KINDS: tuple[ThinkingKind, ...] = ("thinking", "omitted", "redacted")
-"""The kind `omitted` is thinking whose text was not shown. The index in this tuple is part of the signature."""
+"""Kinds of thinking blocks; `omitted` has no text. The index of a kind in this tuple is a part of the signature."""
 
 
 @attrs.frozen(kw_only=True)
 class ThinkingSignature:
-    """Model, text and conversation prefix that a thinking block is bound to."""
+    """Content of a signature: the model, and keyed hashes of the block's text and of the conversation before it."""
 
     kind: ThinkingKind
     model: str
@@ -37,27 +37,27 @@ def _key_from(secret: bytes) -> bytes:
 
 @attrs.frozen
 class ThinkingKey:
-    """Writes signatures and reads only its own; equal secrets give equal keys."""
+    """Secret key that writes signatures and verifies them. Keys with equal secrets accept each other's signatures."""
 
     _key: bytes = attrs.field(alias="secret", converter=_key_from, repr=False)
 
     def mac_of(self, text: str) -> bytes:
-        """Return the MAC of a block's text."""
+        """Return the keyed hash (MAC) of the *text* of a thinking block."""
         return self._mac(b"text", text.encode())
 
     def prefix_mac(self) -> hashlib.blake2b:
-        """Return a running MAC for the prefix of a conversation, still empty."""
+        """Return an empty keyed hash, to which the caller adds the conversation before a thinking block."""
         return hashlib.blake2b(key=self._key, person=b"prefix", digest_size=MAC_SIZE)
 
     def write(self, signature: ThinkingSignature) -> str:
-        """Return *signature* in base64, with a MAC over all of it."""
+        """Return *signature* as base64 text, protected against changes by a MAC."""
         content = (
             bytes([KINDS.index(signature.kind)]) + signature.text_mac + signature.prefix_mac + signature.model.encode()
         )
         return base64.b64encode(self._mac(b"seal", content) + content).decode()
 
     def read(self, text: str) -> ThinkingSignature | None:
-        """Parse a signature; None if *text* is not exactly what `write` returned."""
+        """Parse and verify the *text* of a signature; None if it is not exactly a text that `write` returned."""
         try:
             raw = base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError):
@@ -79,7 +79,7 @@ class ThinkingKey:
 
 
 SIGNED_IN = {"thinking": "signature", "redacted_thinking": "data"}
-"""Field with the signature, by type of thinking block."""
+"""Name of the field that contains the signature, by type of thinking block."""
 
 BOUND_FIELDS = {
     "text": ("text",),
@@ -87,7 +87,8 @@ BOUND_FIELDS = {
     "thinking": ("signature",),
     "redacted_thinking": ("data",),
 }
-"""Fields of a block that are part of the prefix MAC; clients may reorder, add or omit other fields."""
+"""Fields of an assistant's block that are part of the conversation hash; clients may reorder, add or omit other fields.
+"""
 
 CANNOT_BE_MODIFIED = (
     "`thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified. "
@@ -99,29 +100,29 @@ CANNOT_BE_MODIFIED = (
 class ThinkingSigner:
     """Signs the thinking of replies, and refuses thinking that is changed, incomplete or from another conversation.
 
-    Equal secrets give equal signatures, so blocks stay valid over a restart of the server. Remembered replies do not:
-    the thinking of a forgotten reply is only checked block by block.
+    Equal secrets give equal signatures, so that blocks stay valid if the server restarts. The stored replies are lost
+    then: without its stored reply, a thinking block is verified alone, so a missing block is not detected.
     """
 
     _key: ThinkingKey = attrs.field(alias="secret", converter=ThinkingKey)
     remembered: int = attrs.field(default=20_000, kw_only=True)
-    """Maximum number of remembered tool calls; the least recently used is forgotten first."""
+    """Maximum number of stored tool calls; the least recently used is removed first."""
     _replies: OrderedDict[str, tuple[str, ...]] = attrs.field(init=False, factory=OrderedDict)
 
     def sign(self, call: ApiRequest, thinking_text: str, earlier_blocks: Sequence[Block]) -> str:
-        """Return the `signature` of a thinking block after *earlier_blocks* in the reply to *call*.
+        """Return the `signature` of a thinking block that follows *earlier_blocks* in the reply to *call*.
 
-        *call* is the request as received, before context editing. Empty text means an omitted block: any text that a
-        client sends in its place is ignored.
+        *call* is the request as received, before context editing. An empty text means that the reply omits the text;
+        any text that a client later sends in this block is ignored.
         """
         return self._signature("thinking" if thinking_text else "omitted", call, thinking_text, earlier_blocks)
 
     def redact(self, call: ApiRequest, thinking_text: str, earlier_blocks: Sequence[Block]) -> str:
-        """Return the `data` of a redacted_thinking block; arguments as for `sign`."""
+        """Return the `data` of a `redacted_thinking` block; the arguments are those of `sign`."""
         return self._signature("redacted", call, thinking_text, earlier_blocks)
 
     def remember(self, tool_use_ids: Iterable[str], blocks: Sequence[Block]) -> None:
-        """Remember the thinking in the reply that made these tool calls; *blocks* is the whole reply."""
+        """Store the thinking in the reply *blocks* by its tool calls, so that `check` detects missing blocks."""
         signed = tuple(_signed(block) for block in blocks if block["type"] in SIGNED_IN)
         for name in tool_use_ids if signed else ():
             self._replies[name] = signed
@@ -130,7 +131,7 @@ class ThinkingSigner:
             self._replies.popitem(last=False)
 
     def check(self, call: ApiRequest) -> None:
-        """Raise `ApiError` (400) for the first thinking block that is invalid where it is.
+        """Raise `ApiError` (400) for the first thinking block that is changed, missing or from another conversation.
 
         Blocks of other models are ignored. *call* must have passed the rules of lenient mode.
         """
@@ -169,14 +170,14 @@ class ThinkingSigner:
         )
 
     def _begin_prefix(self, call: ApiRequest) -> hashlib.blake2b:
-        """Start a prefix MAC with tools and system; deferred tools are not in the prompt yet."""
+        """Return a keyed hash of tools and system; deferred tools are excluded, as they are not in the prompt yet."""
         prefix = self._key.prefix_mac()
         _extend(prefix, "tools", [tool for tool in call.tools if tool.get("defer_loading") is not True])
         _extend(prefix, "system prompt", call.system)
         return prefix
 
     def _thinking_blocks(self, call: ApiRequest) -> Iterator[tuple[str, Block, bytes]]:
-        """Yield every thinking block with its path and prefix MAC, in one pass that ends at the last block."""
+        """Yield every thinking block of *call* with its path and the keyed hash of the conversation before it."""
         if call.block_types.isdisjoint(SIGNED_IN):
             return
         left = sum(block["type"] in SIGNED_IN for message in call.messages for block in message.content)
@@ -191,7 +192,7 @@ class ThinkingSigner:
                 _extend(prefix, message.role, [block])
 
     def _check_complete(self, run: MessageRun, call: ApiRequest) -> None:
-        """Check that *run*, whose tool calls the request answers, has all thinking of its replies, in order."""
+        """Check that *run*, whose tool calls are answered, has all thinking blocks of its stored replies, in order."""
         expected = self._remembered_thinking(run, call.model.id)
         if not expected:
             return
@@ -224,7 +225,7 @@ def _signed(block: Block) -> str:
 
 
 def _extend(prefix: hashlib.blake2b, role: str, blocks: Iterable[Block]) -> None:
-    """Add *blocks* one by one with their role, so that merging or splitting messages does not change the MAC."""
+    """Add *blocks* to a hash, each with its role, so that merging or splitting messages does not change the hash."""
     for block in blocks:
         if block.get("type") == "cache_edits":
             continue

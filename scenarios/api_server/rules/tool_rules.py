@@ -1,6 +1,6 @@
-"""Rules over `tools`, `tool_choice`, tool calls and results.
+"""Rules for `tools`, `tool_choice`, tool calls and tool results.
 
-The message after a tool call has exactly one result for it.
+The message after a tool call must contain exactly one result for this call.
 """
 
 import itertools
@@ -17,14 +17,14 @@ from coterie.scenarios.api_server.rules.schema import check_schema
 
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 BUILT_IN = re.compile(r"[a-z][a-z0-9_]*_20\d{6}|mcp_toolset|tool_search_tool_(bm25|regex)")
-"""Type names of tools whose schema the API knows; most end with the date of their version."""
+"""Type names of the API's built-in tools, which need no schema; most end with the date of their version."""
 
 CHOICES = ("auto", "any", "tool", "none")
 FORCED = ("any", "tool")
 
 
 def tools_are_well_formed(call: ApiRequest) -> None:
-    """Check that custom tools have a name and an object schema, and strict ones only supported keywords."""
+    """Check that custom tools have a name and an object schema, and strict tools only supported schema keywords."""
     for index, tool in enumerate(call.tools):
         kind = tool.get("type")
         if kind is None or kind == "custom":
@@ -34,14 +34,14 @@ def tools_are_well_formed(call: ApiRequest) -> None:
 
 
 def tool_names_are_unique(call: ApiRequest) -> None:
-    """Check that tool names are unique; toolsets have no name."""
+    """Check that no two tools have the same name; tools without a name (toolsets) are skipped."""
     names = [tool["name"] for tool in call.tools if isinstance(tool.get("name"), str)]
     if len(names) != len(set(names)):
         raise invalid_request("tools: Tool names must be unique.")
 
 
 def tool_choice_is_possible(call: ApiRequest) -> None:
-    """Check that the choice has a known type, names a tool of this request and is supported by the model."""
+    """Check that `tool_choice` has a known type, names a tool of the request, and is supported by the model."""
     choice = call.params.get("tool_choice")
     if choice is None:
         return
@@ -84,7 +84,7 @@ class MessageRun:
 
     role: str
     messages: tuple[tuple[int, RequestMessage], ...]
-    """Messages with their index in the request."""
+    """Messages of the run, each with its index in the request."""
 
     def blocks(self, *types: str) -> Iterator[tuple[str, Block]]:
         """Yield the blocks of these *types*, each with its path in the request."""
@@ -94,11 +94,11 @@ class MessageRun:
                     yield f"messages.{number}.content.{index}", block
 
     def tool_use_ids(self) -> list[str]:
-        """Return the ids of the tool calls, in order."""
+        """Return the ids of the tool calls of all messages, in order."""
         return [block["id"] for _, message in self.messages for block in message.content if block["type"] == "tool_use"]
 
     def leading_results(self) -> list[str]:
-        """Return the ids of the tool results before any other block; cache edits do not count."""
+        """Return the tool call ids of the results before any other block; `cache_edits` blocks are skipped."""
         blocks = (block for _, message in self.messages for block in message.content)
         spoken = (block for block in blocks if block["type"] != "cache_edits")
         return [
@@ -107,14 +107,14 @@ class MessageRun:
 
 
 def merged_runs(messages: Sequence[RequestMessage]) -> list[MessageRun]:
-    """Group *messages* by role as the API merges them; `system` messages do not separate groups."""
+    """Group consecutive *messages* of the same role, as the API merges them; `system` messages do not split groups."""
     spoken = [(number, message) for number, message in enumerate(messages) if message.role != "system"]
     groups = itertools.groupby(spoken, key=lambda item: item[1].role)
     return [MessageRun(role=role, messages=tuple(group)) for role, group in groups]
 
 
 def every_tool_use_has_its_result(call: ApiRequest) -> None:
-    """Check that results are at the start of the user message after their calls, exactly one for each call."""
+    """Check that the user message after tool calls starts with their results, exactly one for each call."""
     if call.block_types.isdisjoint(("tool_use", "tool_result")):
         return
     _tool_blocks_have_their_role(call)

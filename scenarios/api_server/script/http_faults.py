@@ -1,4 +1,4 @@
-"""HTTP faults: parsing, and selection of the fault for a request."""
+"""Faults that tests inject into the server's answers, such as errors and dropped connections: parsing and selection."""
 
 import math
 import random
@@ -47,7 +47,7 @@ _OWN_KEYS: dict[str, tuple[str, ...]] = {
 
 @attrs.frozen(kw_only=True)
 class HttpFault:
-    """A fault, the requests that it affects and how often."""
+    """A fault in the server's answers, such as an error status or a dropped connection, and the affected requests."""
 
     kind: HttpFaultKind
     count: int | None = 1
@@ -56,22 +56,22 @@ class HttpFault:
     purpose: str | None = None
     turn: int | None = None
     model: str | None = None
-    """Part of the id of the model."""
+    """The fault affects only requests whose model id contains this text; None for any model."""
     probability: float = 1.0
     retry_after: float | None = None
-    """Value of the `retry-after` header in seconds."""
+    """Value in seconds of the `retry-after` header of an injected error; None for no header."""
     after: int = 3
     """Number of stream events sent before the fault."""
     seconds: float | None = None
-    """`slow`: pause between events. `stall`: length of the pause; None until the client disconnects."""
+    """`slow`: pause before each event of a stream. `stall`: length of the pause; None until the client disconnects."""
     status: int | None = None
-    """Status code of the kind `error`."""
+    """HTTP status code that a fault of the kind `error` sends."""
     error: str | None = None
-    """Error type of the API; None for the default of the kind."""
+    """Error type of the API that the fault sends; None for the usual error type of the kind."""
 
     @classmethod
     def from_mapping(cls, value: object) -> "HttpFault":
-        """Parse a fault of a script or a control request: a kind alone, or a mapping.
+        """Parse a fault of a script or a control request: only the name of a kind, or a mapping with a kind.
 
         Raises `ValueError` with the problem and the closest known name.
         """
@@ -96,7 +96,7 @@ class HttpFault:
         )
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the mapping that `from_mapping` parses to this fault."""
+        """Return the fault as JSON data, which `from_mapping` parses to an equal fault."""
         keys = (*_SHARED_KEYS, *_OWN_KEYS[self.kind])
         fields = {key: value for key, value in attrs.asdict(self).items() if key in keys and value is not None}
         return {**fields, "count": "always" if self.count is None else self.count}
@@ -120,7 +120,7 @@ class _Rule:
 
 @attrs.define(eq=False)
 class HttpFaultPlan:
-    """Faults of a running server, in order; equal seeds and requests give equal faults."""
+    """The active faults of a server, in the order of their addition; equal seeds and requests give equal faults."""
 
     seed: int = 0
     _rules: dict[int, _Rule] = attrs.field(factory=dict, init=False)
@@ -136,7 +136,7 @@ class HttpFaultPlan:
         return self._added
 
     def next_fault(self, caller: ApiCaller, model: str | None = None) -> HttpFault | None:
-        """Return the first fault that matches this request and whose `probability` is met; decrement its count."""
+        """Return the first fault that matches, if its `probability` is met, and decrement its count; else None."""
         return next((rule.fault for rule in self._rules.values() if rule.take(caller, model)), None)
 
     def clear(self) -> None:
@@ -144,7 +144,7 @@ class HttpFaultPlan:
         self._rules.clear()
 
     def list(self) -> tuple[dict[str, Any], ...]:
-        """Return all faults as JSON data, with id and remaining count (null: no limit)."""
+        """Return all faults as JSON data, each with its id and remaining count (null: no limit)."""
         return tuple(
             {"id": number, **rule.fault.to_mapping(), "remaining": rule.remaining}
             for number, rule in self._rules.items()
@@ -152,7 +152,7 @@ class HttpFaultPlan:
 
 
 def _implied(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the default fields of a fault kind; an error's status and type follow from each other."""
+    """Return the default values of a fault; the status and error type of the kind `error` follow from each other."""
     if fields["kind"] == "slow":
         return {"seconds": SLOW_SECONDS}
     if fields["kind"] != "error":
@@ -214,7 +214,7 @@ _NUMBERS: Mapping[str, tuple[Any, float, float, str]] = {
     "probability": (int | float, 0, 1, "a number from 0 to 1"),
     **dict.fromkeys(("retry_after", "seconds"), (int | float, 0, LONGEST, "a number of seconds")),
 }
-"""Types and bounds of the numeric fields, with their description in errors."""
+"""Type, minimum, maximum and description for errors of each numeric key of a fault."""
 _CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "kind": lambda _, value: _kind(value),
     "count": _count,

@@ -1,4 +1,4 @@
-"""YAML parser whose values carry their line numbers.
+"""YAML parser that stores the line number of each value, for error messages.
 
 Plain scalars follow the core schema of YAML 1.2 (`no` and `12:30` are text). The tree is built from parser events,
 because composing nodes recurses in C and a deeply nested file would crash the process.
@@ -29,7 +29,7 @@ Scalar = None | bool | int | float | str
 
 @attrs.define(eq=False)
 class LineInvalid(Exception):
-    """An invalid value on *line*; the caller adds the file name."""
+    """An invalid value on *line* of a YAML file; a caller that knows the file name adds it."""
 
     line: int
     reason: str
@@ -40,22 +40,22 @@ class LineInvalid(Exception):
 
 @attrs.frozen(kw_only=True)
 class YamlNode:
-    """One value of a file. Its accessors return the value in the requested type or raise `LineInvalid`."""
+    """One value of a YAML file. Its methods return the value in the requested type or raise `LineInvalid`."""
 
     name: str
-    """Key of the value; an item of a list also has its number, from 1: `tools[2]`."""
+    """Key of the value in its mapping; an item of a list also has its number, from 1: `tools[2]`."""
     line: int
     value: "Scalar | tuple[YamlNode, ...] | dict[str, YamlNode]"
     spelling: str = ""
-    """Scalar text as written in the file."""
+    """Text of a scalar exactly as written in the file, without quotes; empty for a list or mapping."""
     key_lines: Mapping[str, int] = attrs.field(factory=dict)
 
     def refuse(self, reason: str) -> LineInvalid:
-        """Return an error about this value."""
+        """Return an error with the line of this value and this *reason*, for the caller to raise."""
         return LineInvalid(self.line, reason)
 
     def refuse_as(self, expected: str) -> LineInvalid:
-        """Return an error for a value of the wrong type."""
+        """Return an error that the value must be *expected*, for example "a list", for the caller to raise."""
         return self.refuse(f"{self.name} must be {expected}, not {self._described()}")
 
     def is_scalar(self) -> bool:
@@ -63,25 +63,25 @@ class YamlNode:
         return self.value is not None and not isinstance(self.value, tuple | dict)
 
     def text(self, expected: str = "text") -> str:
-        """Return a non-empty scalar as written, so that `42` and `true` are valid text."""
+        """Return the text of a non-empty scalar as written in the file, so that `42` and `true` are valid text."""
         if not self.is_scalar() or not self.spelling:
             raise self.refuse_as(expected)
         return self.spelling
 
     def seconds(self) -> float:
-        """Return a number of seconds, 0 or more."""
+        """Return a number of seconds that is not negative."""
         if not isinstance(self.value, int | float) or isinstance(self.value, bool) or self.value < 0:
             raise self.refuse_as("a number of seconds")
         return float(self.value)
 
     def count(self, expected: str = "a whole number from 1") -> int:
-        """Return a whole number from 1."""
+        """Return a whole number of at least 1."""
         if not isinstance(self.value, int) or isinstance(self.value, bool) or self.value < 1:
             raise self.refuse_as(expected)
         return self.value
 
     def times(self) -> int | None:
-        """Return a whole number from 1, or None for `always`."""
+        """Return a whole number of at least 1, or None for the word `always`."""
         return None if self.value == "always" else self.count("a whole number from 1, or always")
 
     def items(self, expected: str = "a list") -> "tuple[YamlNode, ...]":
@@ -101,7 +101,7 @@ class YamlNode:
         return self.value
 
     def known_fields(self, known: Iterable[str], expected: str = "a mapping") -> "dict[str, YamlNode]":
-        """Return the values of a mapping; an unknown key is an error on its line, with the closest known key."""
+        """Return the values of a mapping by key. An unknown key is an error that names the closest known key."""
         fields, known = self.fields(expected), sorted(known)
         for key in fields:
             if key not in known:
@@ -110,7 +110,7 @@ class YamlNode:
         return fields
 
     def plain(self) -> Any:
-        """Return the value as JSON data, without lines."""
+        """Return the value as JSON data, without line numbers."""
         if isinstance(self.value, dict):
             return {key: node.plain() for key, node in self.value.items()}
         if isinstance(self.value, tuple):
@@ -126,20 +126,20 @@ class YamlNode:
 
 
 def known_names_hint(word: str, known: Iterable[str]) -> str:
-    """Return a hint for an unknown word: the closest known word, or all of them."""
+    """Return a hint for an unknown *word*, for the end of an error message: the closest known word, or all of them."""
     words = sorted(known)
     near = difflib.get_close_matches(word, words, n=1)
     return f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(words)}"
 
 
 def shorten(text: str, length: int) -> str:
-    """Return *text* quoted on one line, with the middle omitted if it is longer than *length*."""
+    """Return *text* in quotes on one line; the middle is omitted if the text is longer than *length*."""
     half = length // 2
     return repr(text if len(text) <= length else f"{text[:half]} ... {text[-half:]}")
 
 
 def read_yaml(text: str, name: str) -> YamlNode | None:
-    """Parse the single document of *text*, called *name* in errors; None if there are only comments.
+    """Parse the single YAML document of *text*; None if it is empty. *name* is the name of its root in errors.
 
     Raises `LineInvalid` for invalid YAML, a repeated key, an unknown tag or alias, more than `DEPTH_LIMIT` levels or
     more than `NODE_LIMIT` values.
@@ -167,11 +167,11 @@ def _problem(exc: yaml.MarkedYAMLError) -> str:
 
 @attrs.define(eq=False)
 class _Reader:
-    """Builds the tree of one text from parser events."""
+    """Builds the tree of `YamlNode` objects of one text from the events of the YAML parser."""
 
     events: Iterator[Any]
     anchors: dict[str, tuple[YamlNode, int]] = attrs.field(factory=dict)
-    """Anchored nodes with the number of values in them."""
+    """Nodes with an anchor (`&name`), each with the number of values that it contains."""
     made: int = 0
 
     def document(self, name: str) -> YamlNode | None:

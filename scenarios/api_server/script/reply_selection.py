@@ -1,7 +1,7 @@
-"""Selects the scripted reply for a request; a repeated request gets the same reply.
+"""Selects the scripted reply for a request, so that a repeated request gets the same reply.
 
-The choice depends on (agent, purpose, turn) and on the request. Other state is bounded: the least recently used entries
-are dropped first.
+The choice depends on agent, purpose, turn and the content of the request. The memory of the selector is bounded: the
+least recently used entries are removed first.
 """
 
 import bisect
@@ -29,34 +29,34 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 Client = tuple[str, str | None, str]
-"""API key, agent and purpose, whose turns are counted together."""
+"""API key, agent and purpose of a client; turns are counted for each such client."""
 
 
 @attrs.frozen(kw_only=True)
 class SelectedReply:
-    """The scripted reply for one request."""
+    """The scripted reply for one request, with filled slots."""
 
     reply: ScriptedReply
     content: tuple[Block, ...]
-    """Blocks of the reply with filled slots; the receiver may change them."""
+    """Blocks of the reply, with slots replaced by values of the request; the receiver may change the blocks."""
     facts: RequestFacts
     fault: HttpFault | None = None
-    """Fault of the reply, if it applies to this request."""
+    """Fault to inject into this answer; None if the reply has no fault or it does not apply to this request."""
 
 
 @attrs.frozen(kw_only=True)
 class AgentScript:
-    """The replies of one agent for one purpose."""
+    """The replies of one agent for one purpose (such as `turn`, a model call of the agent itself)."""
 
     owner: str
     rules: tuple[ScriptedReply, ...]
     sequence: tuple[ScriptedReply, ...]
     last_turns: tuple[float, ...]
-    """Last turn that each reply of the sequence serves."""
+    """Number of the last turn that each reply of the sequence answers."""
 
     @classmethod
     def of(cls, owner: str, replies: tuple[ScriptedReply, ...]) -> "AgentScript":
-        """Split *replies*, all of one purpose, into rules and sequence."""
+        """Split *replies*, all of one purpose, into rules (with `when`) and the sequence (without, used in order)."""
         sequence = tuple(reply for reply in replies if reply.when is None)
         turns = (math.inf if reply.times is None else reply.times for reply in sequence)
         return cls(
@@ -67,13 +67,13 @@ class AgentScript:
         )
 
     def at(self, turn: int) -> ScriptedReply | None:
-        """Return the reply of the sequence for *turn*, counted from 1."""
+        """Return the reply of the sequence for *turn*, counted from 1; None if the sequence is shorter."""
         index = bisect.bisect_left(self.last_turns, turn)
         return self.sequence[index] if index < len(self.sequence) else None
 
 
 class ReplySelector:
-    """Selects replies of one script; equal seeds and requests give equal replies."""
+    """Selects replies from one script; equal seeds and requests give equal replies."""
 
     def __init__(self, script: Script, *, seed: int = 0) -> None:
         self.script = script
@@ -84,16 +84,19 @@ class ReplySelector:
             for purpose in {reply.purpose for reply in replies}
         }
         self._served: _Recent[Client, tuple[int, bytes]] = _Recent()
-        """For clients that do not send turn numbers: the last turn, and the digest of its request."""
+        """For clients that do not send turn numbers: number of the last turn, and the hash of its request."""
         self._taken: _Recent[tuple[Client, str], frozenset[int]] = _Recent()
-        """Turns that a rule with `times` has served."""
+        """Turns that each rule with `times` has answered, by client and name of the rule."""
         self._asked: _Recent[tuple[Client, int], int] = _Recent()
-        """Number of requests for a turn whose reply has a fault."""
+        """Number of requests so far for each turn whose reply has a fault, because a fault affects only the first ones.
+        """
 
     def select(self, call: ApiRequest, body_digest: bytes) -> SelectedReply:
-        """Return the reply for *call*; *body_digest* identifies a repeated request without a turn number.
+        """Return the scripted reply for *call*.
 
-        Raises `ApiError` 400 with the request and the closest rule, without changing any state.
+        *body_digest*, the hash of the request's body, identifies a retry by a client that sends no turn numbers. Raises
+        `ApiError` (400), which names the request and the closest rule, if there is no reply; the state is then
+        unchanged.
         """
         client = (call.caller.key, call.caller.agent, call.caller.purpose)
         turn = self._turn(call.caller, client, body_digest)
@@ -120,7 +123,10 @@ class ReplySelector:
         return last if caller.retry and digest == last_digest else last + 1
 
     def _agent_script(self, caller: ApiCaller) -> AgentScript | None:
-        """Return the replies for an agent: its own list, or for helper purposes also `default`."""
+        """Return the agent's replies for the purpose of the request; None if there are none.
+
+        For purposes other than `turn`, `default` is used if the agent's own list has no reply.
+        """
         script = self._agent_scripts.get((self._owner(caller.agent), caller.purpose))
         if script is None and caller.purpose != "turn":
             return self._agent_scripts.get((DEFAULT, caller.purpose))
@@ -191,7 +197,7 @@ def _sequence_end(script: AgentScript, turn: int) -> str:
 
 
 class _Recent(Generic[Key, Value]):
-    """A mapping that drops the least recently used entries beyond `MEMORY_LIMIT`."""
+    """A mapping that removes the least recently used entries beyond `MEMORY_LIMIT`."""
 
     def __init__(self) -> None:
         self._values: OrderedDict[Key, Value] = OrderedDict()

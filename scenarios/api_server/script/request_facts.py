@@ -1,4 +1,4 @@
-"""Facts of a request that conditions and slots of a script can use."""
+"""Values of a request that a script can use in conditions (`when`) and in slots such as `{{last_user_text}}`."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -10,38 +10,38 @@ from coterie.scenarios.api_server.request.api_request import ApiRequest, Block, 
 
 @attrs.frozen(kw_only=True)
 class RequestFacts:
-    """Facts of one request for conditions and slots; None if the request lacks the fact.
+    """Values of one request for the conditions and slots of a script; None if the request has no such value.
 
-    Each fact is computed on access and searched from the nearer end, so that a long history is cheap.
+    Each value is searched on access, from the nearer end of the conversation, so that a long history is cheap.
     """
 
     call: ApiRequest
     turn: int
-    """Turn number sent by the client, or else counted by the server."""
+    """Number of the turn as sent by the client, or else as counted by the server."""
     match: tuple[str, ...] = ()
-    """Groups of the regular expression in the selected rule; the first is the whole match."""
+    """Match of the regular expression in the selected rule, for `{{match.N}}`: the whole match, then its groups."""
 
     @property
     def tools(self) -> frozenset[str]:
-        """Names of the offered tools."""
+        """Names of the tools that the request offers to the model."""
         return frozenset(str(tool.get("name")) for tool in self.call.tools)
 
     @property
     def first_user_text(self) -> str | None:
-        """First text block of the user."""
+        """The first text block in user messages; None if there is none."""
         return next(_user_texts(self.call.messages), None)
 
     @property
     def last_user_text(self) -> str | None:
-        """Last text block of the user."""
+        """The last text block in user messages; None if there is none."""
         return next(_user_texts(self.call.messages, backwards=True), None)
 
     def find_in_input(self, find: Callable[[str], tuple[str, ...] | None]) -> tuple[str, ...] | None:
-        """Return the result of *find* for the newest user text or tool result in which it is not None."""
+        """Return the first result of *find* that is not None, over user texts and tool results, the newest first."""
         return next((groups for groups in map(find, _input_texts(self.call.messages)) if groups is not None), None)
 
     def find_last(self, expression: re.Pattern[str]) -> str | None:
-        """Return the last match of *expression* in user texts and tool results: its first group, or all of it."""
+        """Return the last match of *expression* in user texts and tool results: its first group, or the whole match."""
         for text in _input_texts(self.call.messages):
             if found := list(expression.finditer(text)):
                 return found[-1][1 if expression.groups else 0]
@@ -49,7 +49,7 @@ class RequestFacts:
 
     @property
     def last_tool_result(self) -> str | None:
-        """Text of the last tool result."""
+        """Text of the last tool result in the request; None without a tool result."""
         blocks = (block for message in reversed(self.call.messages) for block in reversed(message.content))
         return next((result_text(block) for block in blocks if block["type"] == "tool_result"), None)
 
@@ -67,7 +67,7 @@ class RequestFacts:
 
 
 def result_text(block: Block) -> str:
-    """Return the text of a `tool_result` without other parts, such as images."""
+    """Return the text of a `tool_result` block, without other parts such as images."""
     content = block.get("content")
     if isinstance(content, str):
         return content
@@ -88,7 +88,7 @@ def _user_texts(messages: tuple[RequestMessage, ...], *, backwards: bool = False
 
 
 def _input_texts(messages: tuple[RequestMessage, ...]) -> Iterator[str]:
-    """Yield user texts and tool results, the last one first."""
+    """Yield user texts and the texts of tool results, from the last to the first."""
     of_user = (message for message in reversed(messages) if message.role == "user")
     for block in (block for message in of_user for block in reversed(message.content)):
         text = result_text(block) if block["type"] == "tool_result" else _text(block)

@@ -1,4 +1,4 @@
-"""Parses a script: the replies of the model for each agent."""
+"""Parses a script: a YAML file with the replies that the server sends to each agent instead of a model."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,7 +36,7 @@ _BLOCK_FIELDS: dict[str, dict[str, type]] = {
     "redacted_thinking": {"data": str},
     "tool_use": {"name": str, "input": dict},
 }
-"""Required fields of a literal block, by type."""
+"""Required fields of a block that the script writes in the form of the API (with `type`), by block type."""
 REPLY_KEYS = (
     *_CONTENT_KEYS,
     *("delay", "token_delay", "asked", "until", "signal", "stop", "refusal", "purpose", "times", "fault", "when"),
@@ -45,13 +45,13 @@ REPLY_KEYS = (
 
 @attrs.define(eq=False)
 class ScriptInvalid(Exception):
-    """An invalid script; the user must change it."""
+    """The script is invalid or cannot be read; the user must correct it."""
 
     source: str
     line: int | None
     """None if the file could not be read."""
     reason: str
-    """One line with the problem and its solution."""
+    """One line that states the problem, and the correction if it is known."""
 
     def __str__(self) -> str:
         where = self.source if self.line is None else f"{self.source}, line {self.line}"
@@ -60,16 +60,16 @@ class ScriptInvalid(Exception):
 
 @attrs.frozen(kw_only=True)
 class Script:
-    """The replies of all agents, in their order in the file."""
+    """A parsed script: the replies of all agents, in the order of the file."""
 
     source: str
-    """File name, for errors."""
+    """Name of the script file, for error messages."""
     replies: Mapping[str, tuple[ScriptedReply, ...]]
-    """Replies by agent; `default` is for all others."""
+    """Replies by agent name; agents without a list of their own use the key `default`."""
 
 
 def load_script(path: Path) -> Script:
-    """Load the script at *path*. Raises `ScriptInvalid`, also for an unreadable file."""
+    """Load the script at *path*. Raises `ScriptInvalid` if the script is invalid or cannot be read."""
     try:
         content = path.read_bytes()
     except OSError as exc:
@@ -90,7 +90,7 @@ def parse_script(text: str, source: str) -> Script:
 
 
 def parse_replies(root: YamlNode | None) -> dict[str, tuple[ScriptedReply, ...]]:
-    """Parse the replies of all agents from a mapping, which may be part of another file. Raises `LineInvalid`."""
+    """Parse the replies of all agents from a YAML mapping, such as a part of a scenario file. Raises `LineInvalid`."""
     expected = "a mapping of agents to lists of replies, such as `default: [{text: hello}]`"
     if root is None:
         raise LineInvalid(1, f"the script is empty; expected {expected}")
@@ -215,9 +215,10 @@ def _pattern(node: YamlNode | None) -> TextPattern | None:
 
 
 def _content(node: YamlNode, fields: dict[str, YamlNode], groups: int | None) -> tuple[Block, ...]:
-    """Parse the blocks of the reply *node* in the order they are sent: thinking, text, tool calls.
+    """Parse the blocks of the reply *node* in the order in which they are sent: thinking, text, tool calls.
 
-    *groups* is the number of groups in the regular expression of its rule, for `{{match.N}}`. Raises `LineInvalid`.
+    *groups* is the number of groups in the regular expression of the reply's `when`, to check `{{match.N}}`; None
+    without a regular expression. Raises `LineInvalid`.
     """
     given = [key for key in _CONTENT_KEYS if key in fields]
     if not given and "stop" not in fields:
@@ -241,7 +242,7 @@ def _one_or_more(node: YamlNode | None, expected: str) -> tuple[YamlNode, ...]:
 
 
 def _text_block(node: YamlNode, groups: int | None = None) -> Block:
-    """Return a text block whose text may contain slots. Raises `LineInvalid`."""
+    """Return a text block. Its text may contain slots such as `{{agent}}`; invalid slots raise `LineInvalid`."""
     return {"type": "text", "text": _template(node, groups)}
 
 

@@ -1,4 +1,4 @@
-"""Named signals by which scripted replies wait for each other."""
+"""Named signals with which scripted replies wait for each other, so that the order of several agents is repeatable."""
 
 from collections.abc import Iterable
 
@@ -10,29 +10,32 @@ from coterie.scenarios.api_server.request.errors import invalid_request
 
 @attrs.define(eq=False)
 class ScriptSignals:
-    """Raised and awaited signals.
+    """The raised signals of a server, and the replies that wait for signals.
 
-    A signal stays raised, so the order of raising and waiting is free.
+    A signal stays raised, so a reply that starts to wait for it later continues immediately.
     """
 
     limit: int = 1_000
-    """Maximum number of names that are raised or awaited at one time."""
+    """Maximum number of different signal names that are raised or awaited at one time."""
     _raised: set[str] = attrs.field(factory=set, init=False)
     _waiting: dict[trio.Event, frozenset[str]] = attrs.field(factory=dict, init=False)
-    """Names that each waiting task needs."""
+    """Signal names that each waiting task needs."""
 
     @property
     def raised(self) -> list[str]:
-        """Raised names, sorted."""
+        """Names of the raised signals, sorted."""
         return sorted(self._raised)
 
     @property
     def awaited(self) -> list[str]:
-        """Names that a task waits for and that are not raised, sorted."""
+        """Names of the signals for which a task waits and that are not raised yet, sorted."""
         return sorted(frozenset().union(*self._waiting.values()) - self._raised)
 
     def raise_signal(self, name: str) -> None:
-        """Raise *name* and wake tasks that waited only for it. Idempotent. Raises `ApiError` beyond the limit."""
+        """Raise the signal *name*, and wake each task whose signals are then all raised; a repetition has no effect.
+
+        Raises `ApiError` (400) if there are more than `limit` names.
+        """
         self._admit({name})
         self._raised.add(name)
         for event, needed in self._waiting.items():
@@ -40,9 +43,10 @@ class ScriptSignals:
                 event.set()
 
     async def wait(self, names: Iterable[str]) -> None:
-        """Wait until all of *names* have been raised at the same time; always a checkpoint.
+        """Wait until all signals in *names* are raised; always a checkpoint.
 
-        Cancellation leaves no state. Raises `ApiError` beyond the limit.
+        If cancelled, the task no longer counts as waiting. Raises `ApiError` (400) if there are more than `limit`
+        names.
         """
         needed = frozenset(names)
         await trio.lowlevel.checkpoint()

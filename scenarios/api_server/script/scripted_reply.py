@@ -1,4 +1,4 @@
-"""A scripted reply, and the conditions of a rule."""
+"""A reply of a script, and the conditions (`when`) that make it a rule."""
 
 import re
 import warnings
@@ -45,7 +45,7 @@ class TextPattern:
             raise ValueError(f"bad regular expression /{written[1]}/: {exc}") from exc
 
     def find(self, text: str) -> tuple[str, ...] | None:
-        """Return the match and its groups, or the substring itself; None if *text* does not contain it."""
+        """Return the match and its groups, or the substring itself; None if *text* does not contain the pattern."""
         if self.expression is None:
             return (self.text,) if self.text in text else None
         found = self.expression.search(text)
@@ -57,7 +57,7 @@ class TextPattern:
 
 @attrs.frozen(kw_only=True)
 class ReplyConditions:
-    """The conditions of a rule; None is always true."""
+    """The conditions (`when`) of a rule, a reply that is selected by the content of a request; None is always true."""
 
     last_user_text: TextPattern | None = None
     last_tool_result: TextPattern | None = None
@@ -72,12 +72,15 @@ class ReplyConditions:
 
     @property
     def groups(self) -> int | None:
-        """Number of groups in `found` after the whole match; None without a regular expression."""
+        """Number of groups that `found` returns after the whole match; None if no condition is a regular expression."""
         patterns = (self.last_user_text, self.last_tool_result, self.model, *self.heard)
         return next((p.expression.groups for p in patterns if p and p.expression), None)
 
     def found(self, facts: RequestFacts) -> tuple[str, ...]:
-        """Return the match of the first regular expression, of user text, tool result, model or history."""
+        """Return the match and groups of the first regular expression among the conditions; empty without one.
+
+        The order is last_user_text, last_tool_result, model, heard. The result is used for `{{match.N}}`.
+        """
         seen = (facts.last_user_text, facts.last_tool_result, facts.call.model.id)
         patterns = (self.last_user_text, self.last_tool_result, self.model)
         for pattern, text in zip(patterns, seen, strict=True):
@@ -87,7 +90,7 @@ class ReplyConditions:
         return (heard and facts.find_in_input(heard.find)) or ()
 
     def failures(self, facts: RequestFacts) -> tuple[str, ...]:
-        """Return for each failed condition its value and the request's value; empty if all hold."""
+        """Describe each failed condition, with its value and the value of the request; empty if all are met."""
         checks = (
             _text_failure("last_user_text", self.last_user_text, facts.last_user_text),
             _text_failure("last_tool_result", self.last_tool_result, facts.last_tool_result),
@@ -115,13 +118,13 @@ def _text_failure(name: str, pattern: TextPattern | None, text: str | None) -> s
 
 @attrs.frozen(kw_only=True)
 class ScriptedReply:
-    """The model's reply in one turn, and its delivery."""
+    """One reply of a script: its content, the requests that it answers, its delays, signals and fault."""
 
     name: str
     """Position in the script: `default[2]` is the second reply of `default`."""
     line: int
     content: tuple[Block, ...]
-    """API blocks with unfilled slots; a tool call has an id only if the script sets one."""
+    """Blocks of the API whose slots are not filled yet; a tool call has an id only if the script sets one."""
     stop: str = "end_turn"
     refusal: Mapping[str, str | None] | None = None
     """`category` and `explanation` of the stop reason `refusal`."""
@@ -132,13 +135,13 @@ class ScriptedReply:
     asked: tuple[str, ...] = ()
     """Signals raised when the reply is requested, before it waits."""
     until: tuple[str, ...] = ()
-    """Signals that the reply waits for."""
+    """Signals that must be raised before the reply starts."""
     signals: tuple[str, ...] = ()
     """Signals raised when the reply has been sent completely."""
     fault: HttpFault | None = None
-    """Fault of the first requests for a turn."""
+    """Fault that the server injects into the first requests for the reply; None for no fault."""
     when: ReplyConditions | None = None
-    """Conditions, which make the reply a rule; None makes it part of the sequence."""
+    """Conditions that make the reply a rule; None if the reply is part of the sequence, which is used in order."""
     purpose: str = "turn"
     times: int | None = 1
-    """Number of turns that the reply serves; None for all following turns, or all that a rule matches."""
+    """Number of turns that the reply answers; None for all further turns, or all turns that match the rule."""

@@ -1,4 +1,4 @@
-"""Template slots in the text of a script, filled from facts of the request."""
+"""Slots such as `{{last_user_text}}` in the texts of a script, which are replaced by values of the request."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -36,7 +36,7 @@ _NAMES = (*_FACTS, *(f"{name}.N" for name in _LISTS))
 
 @attrs.define(eq=False)
 class SlotEmpty(Exception):
-    """The request lacks the fact that a slot needs."""
+    """The request has no value for a slot of the reply, for example no tool result."""
 
     slot: str
 
@@ -45,7 +45,7 @@ class SlotEmpty(Exception):
 
 
 def check_template(text: str, *, groups: int | None = None) -> None:
-    """Raise `ValueError` unless every slot of *text* has a known name.
+    """Raise `ValueError` if a slot of *text* is not closed or has an unknown name.
 
     *groups* is the number of groups in the regular expression of the reply's rule; None without one, and then `match`
     is not allowed.
@@ -70,9 +70,9 @@ def check_template(text: str, *, groups: int | None = None) -> None:
 
 
 def fill(value: Any, facts: RequestFacts) -> Any:
-    """Return a copy of a JSON value with the slots of all its strings filled; keys are unchanged.
+    """Return a copy of the JSON *value* with the slots in all its strings replaced; the keys of objects are unchanged.
 
-    Raises `SlotEmpty`. The slots must have passed `check_template`.
+    Raises `SlotEmpty` if the request has no value for a slot. The slots must have passed `check_template`.
     """
     if isinstance(value, str):
         return _fill_text(value, facts)
@@ -95,7 +95,7 @@ def _fill_text(text: str, facts: RequestFacts) -> str:
 
 
 def _slots(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Yield each slot's name, with its start and end including the braces."""
+    """Yield the name of each slot in *text*, with its start and end including the braces."""
     stop = 0
     while (start := text.find(OPEN, stop)) >= 0:
         end = text.find(CLOSE, start)

@@ -66,7 +66,9 @@ def test_variables_are_replaced_everywhere_with_defaults() -> None:
     filled = written.with_variables({"A": "a"})
     assert (filled.command, filled.env) == (("a/x", "b"), {"K": "k"})
     assert written.variables == {"A", "B", "C"}
-    with pytest.raises(ConfigInvalid, match=r"the variable A is not set; set it, or write \$\{A:-default\}"):
+    with pytest.raises(
+        ConfigInvalid, match=r"the environment variable A is not set; set it, or write \$\{A:-default\}"
+    ):
         written.with_variables({})
 
 

@@ -170,7 +170,7 @@ async def test_user_is_asked_when_the_lead_is_missing(session: SessionDirectory)
         await bench.ask(plan())
         assert [(each.state, each.by) for each in bench.judged] == [("approved", "human")]
         [failure] = [event for event in bench.events if isinstance(event, LayerFailed)]
-        assert "the lead could not be notified" in failure.reason
+        assert "the lead was not asked about a plan" in failure.reason
 
 
 async def test_unsaved_request_is_not_raised_and_unsaved_answer_leaves_it_open(session: SessionDirectory) -> None:
@@ -180,7 +180,7 @@ async def test_unsaved_request_is_not_raised_and_unsaved_answer_leaves_it_open(s
             await bench.approvals.request(plan(), session.project)
         assert bench.approval_events == []
         await bench.wait_for(plan(), nursery)
-        with file_faults(full), pytest.raises(AnswerInvalid, match="stays open: the answer could not be stored"):
+        with file_faults(full), pytest.raises(AnswerInvalid, match="stays open: its answer was not stored"):
             await bench.approvals.decide(by_lead("plan-2"))
         assert bench.judged == []
         assert not bench.approvals.is_approved("builder")

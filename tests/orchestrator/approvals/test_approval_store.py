@@ -104,8 +104,8 @@ def test_key_is_created_once_for_each_session_and_is_not_shown(session: SessionD
     [
         (None, 0o600, "cannot be read"),
         ("no hex", 0o600, "cannot be read"),
-        ("ab" * (KEY_BYTES - 1), 0o600, "is not a key of 32 bytes; delete the file to create a new key"),
-        ("ab" * KEY_BYTES, 0o640, "can be read by other users; run chmod 600 on it"),
+        ("ab" * (KEY_BYTES - 1), 0o600, "is not a signing key of 32 bytes; delete the file"),
+        ("ab" * KEY_BYTES, 0o640, "other users can access; run chmod 600 on it"),
     ],
 )
 def test_unusable_key_is_a_one_line_error(

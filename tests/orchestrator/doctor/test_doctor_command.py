@@ -98,7 +98,7 @@ def test_torn_end_of_log_is_moved_to_separate_file(session: SessionDirectory, na
     tear(path)
     [found] = findings()
     assert (found["kind"], found["where"], found["session"]) == ("torn_record", str(path), session.id)
-    assert found["remedy"] == f"move the torn end to {path.name}.torn"
+    assert found["remedy"] == f"move the incomplete end to {path.name}.torn"
     assert path.read_bytes() == whole[:-9], "to look changes nothing"
     assert [one["fixed"] for one in findings("--fix")] == [True]
     aside = path.with_name(f"{path.name}.torn").read_bytes()
@@ -284,13 +284,13 @@ def test_text_output_names_place_problem_and_repair(session: SessionDirectory) -
     spoil(session.directory / "tasks/000001.json")
     shown = doctor().stdout.splitlines()
     assert shown[:2] == [
-        f"{path}: the last write was torn; all earlier records are intact",
-        "    --fix: move the torn end to ledger.jsonl.torn",
+        f"{path}: the last write was interrupted, so the last record is incomplete",
+        "    --fix: move the incomplete end to ledger.jsonl.torn",
     ]
     assert shown[3].startswith("    left unchanged; ")
     assert shown[4] == "2 found: --fix repairs 1"
     shown = doctor("--fix").stdout.splitlines()
-    assert shown[1] == "    fixed: move the torn end to ledger.jsonl.torn"
+    assert shown[1] == "    fixed: move the incomplete end to ledger.jsonl.torn"
     assert shown[4] == "2 found: 1 fixed"
 
 

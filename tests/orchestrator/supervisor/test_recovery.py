@@ -99,8 +99,8 @@ async def test_record_is_discarded_when_its_parent_has_ended(
     ("old", "new", "reason"),
     [
         *((None, content, "") for content in (b"", b"{", b"[1]", b'{"v":1}', b"\xff", b"[" * 100_000)),
-        (b'"v":1', b'"v":2', "version 2; this program reads 1"),
-        (b'{"by":"rule","paths":["tests/**"]}', b"null", "another process than the root has written it"),
+        (b'"v":1', b'"v":2', "its format version is 2, but this program reads version 1"),
+        (b'{"by":"rule","paths":["tests/**"]}', b"null", "its signature is invalid"),
     ],
     ids=["empty", "torn", "list", "no order", "not UTF-8", "nested", "version", "plan policy removed"],
 )
@@ -116,14 +116,15 @@ async def test_unreadable_changed_or_copied_record_is_rejected_and_hides_no_othe
     path.write_bytes(content)
     (session.agent_directory("elsewhere") / UNFINISHED_FILE).write_bytes(written)
     assert (await found(session, events)).names == {"whole"}
-    assert only_failure(events).startswith(f"scout cannot be resumed: {path}: {reason}")
+    assert only_failure(events).startswith(f"agent scout cannot be resumed: {path}: {reason}")
     assert path.read_bytes() == content
 
 
 async def test_failed_write_of_a_record_is_an_event(session: SessionDirectory, events: list[Event]) -> None:
     (session.directory / "agents").write_text("in the way")
     await unfinished(session, events).begin(record("scout"))
-    assert only_failure(events) == "scout would not survive a crash: Not a directory"
+    reason = "agent scout cannot be resumed after a crash; no record was saved: Not a directory"
+    assert only_failure(events) == reason
 
 
 @attrs.define(eq=False)

@@ -81,7 +81,7 @@ async def test_hundred_files_are_shown_and_the_rest_counted(workspace: Workspace
         *((pattern, None, "more than 64 alternatives") for pattern in ("{a,b}" * 7, "{,}" * 166)),
         ("{a,b", None, "without a matching }"),
         ("{" * 249 + "}" * 249, None, "no file matches"),
-        ("*" * 501, None, "the limit is 500"),
+        ("*" * 501, None, "shorten it to at most 500"),
         ("*", "nowhere", "No such file"),
         ("*", "a.py", "Not a directory"),
     ],
