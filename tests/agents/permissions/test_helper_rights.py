@@ -1,6 +1,7 @@
 """Permissions of a helper, which never prompts, and the commands that only read."""
 
 import subprocess
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 from coterie.agents.errors import ToolFailed
 from coterie.agents.permissions.authorizer import Authorizer
 from coterie.agents.permissions.commands.command_parser import parse_command
-from coterie.agents.permissions.helper_rights import HelperRights, write_reason
+from coterie.agents.permissions.commands.read_only_commands import write_reason
+from coterie.agents.permissions.helper_rights import HelperRights
 from coterie.agents.permissions.permissions import Permissions
 from coterie.agents.permissions.rules import Rule
 from coterie.agents.tools.files.edit import Edit, EditInput
@@ -104,7 +106,21 @@ READING = [
     *("ls -la src", "cat a.txt b.txt | head -n 5", "cat *.txt", "/usr/bin/wc -l a.txt", "date +%F"),
     *("tail -n 3 < a.txt", "grep -rn 'needle' . 2>/dev/null", "find . -name '*.txt' -newer a.txt"),
     *("git log --oneline -5 && git --no-pager diff HEAD", "echo $(cat a.txt)", "rg --hidden needle"),
-    "sort -r a.txt | uniq -c",
+    *("sort -r a.txt | uniq -c", "sort -t, -k1,1nr 'a.txt'", 'sort -t "," -k 2 "a.txt"', "uniq -cd a.txt"),
+    *('find . -name "-exec" -newermt -1day', "find . -mtime -7 -size -10k \\( -type f -o -type l \\) -printf '%p\\n'"),
+    *(
+        'grep -rn "-o" .',
+        "rg -n 'x' -g '*.py' --max-count=3",
+        "git log -n 5 --since=2.weeks -S'x' -- a.txt",
+        "diff -ru a.txt b.txt",
+    ),
+    *(
+        "git blame -L 1,5 a.txt",
+        "git diff --stat HEAD~1 -- src/*.py",
+        "git grep -nwE 'a|b'",
+        "file -bi a.txt",
+        "strings -n 8 a.txt",
+    ),
 ]
 WRITING = [
     *("echo x > a.txt", "cat a.txt >> b.txt", "rm a.txt", "./cat a.txt", "tools/ls", "PATH=. ls", "env ls", "$CMD"),
@@ -116,7 +132,51 @@ WRITING = [
     *("bash -c ls", "sed -i s/a/b/ a.txt", "awk '{print > \"a.txt\"}' a.txt", "cat a.txt | tee b.txt", "ls `rm a.txt`"),
     *("echo $(rm a.txt)", "cat < /dev/tcp/example.com/80", "if true; then rm a.txt; fi", "python3 -c 'x'"),
     "cat <<< $(rm a.txt)",
+    *("sort a.txt -T . -S 1", "sort -k -- -o a.txt", "sort a$X", "sort {-o,a.txt}", "sort --compress-program=sh a.txt"),
+    *(
+        "git grep -lOsh x",
+        "git grep -e -- -Osh",
+        "git log --show-signature",
+        "rg -n.z x",
+        "rg -z x",
+        "uniq -- a.txt b.txt",
+    ),
+    *(
+        "date 010100002030",
+        "date -d x -s y",
+        "diff -l a.txt b.txt",
+        "find . -files0-from x",
+        "file --compile",
+        "strings -Tx a",
+    ),
+    "test -v 'a[$(touch a.txt)]'",
 ]
+QUOTED_OPTIONS = [
+    *("find . {} sh -c 'touch MADE' \\;".replace("{}", f"{{-{name}}}") for name in ("exec", "execdir", "ok", "okdir")),
+    *("find . {-delete}", "find . {-fprint} a.txt", "find . {-fprintf} a.txt x", "find . {-fls} a.txt"),
+    *("sort {-o} a.txt b.txt", "sort {-oa.txt} b.txt", "sort {--output=a.txt} b.txt", "git log {--output=a.txt}"),
+    *("git diff {--ext-diff}", "git grep {-Osh} x", "rg {--pre=sh} x", "rg {--pre} sh x", "file {-C} -m a.txt"),
+    *("date {-s} 2020-01-01", "date {--set=2020-01-01}"),
+]
+"""Commands that write or run a program; the word in braces is the option to be quoted."""
+QUOTINGS: Mapping[str, Callable[[str], str]] = {
+    "double": '"{}"'.format,
+    "single": "'{}'".format,
+    "backslash": "\\{}".format,
+    "inner backslash": lambda word: f"{word[:2]}\\{word[2:]}",
+    "empty quotes": lambda word: f"{word[:2]}''{word[2:]}",
+    "empty start": '""{}'.format,
+    "inner quotes": lambda word: f'{word[0]}"{word[1:]}"',
+    "ansi": "$'{}'".format,
+    "ansi hexadecimal": lambda word: f"$'\\x2d'{word[1:]}",
+    "ansi octal": lambda word: f"$'\\055{word[1:]}'",
+    "variable": lambda word: f"${{X}}{word}",
+    "empty variable": lambda word: f"$X{word}",
+    "substitution": "$(echo {})".format,
+    "braces": "{{{},x}}".format,
+    "line break": lambda word: f"{word[:2]}\\\n{word[2:]}",
+}
+"""Functions that write a word in another way, which means the same word to the shell."""
 
 
 @pytest.mark.parametrize("command", READING)
@@ -132,3 +192,12 @@ def test_read_only_command_is_recognized_and_changes_nothing_in_bash(command: st
 @pytest.mark.parametrize("command", WRITING)
 def test_write_reason_names_the_part_that_may_write(command: str) -> None:
     assert write_reason(parse_command(command)) is not None
+
+
+@pytest.mark.parametrize("quoting", QUOTINGS)
+@pytest.mark.parametrize("command", QUOTED_OPTIONS)
+def test_quoted_option_that_writes_is_found(command: str, quoting: str) -> None:
+    before, _, rest = command.partition("{")
+    option, _, after = rest.partition("}")
+    assert write_reason(parse_command(f"{before}{option}{after}")) is not None
+    assert write_reason(parse_command(f"{before}{QUOTINGS[quoting](option)}{after}")) is not None
