@@ -1,7 +1,7 @@
-"""pytest plugin: `--coterie-scenarios DIR` runs each file, the fixture `scenario` runs one.
+"""pytest plugin: `--coterie-scenarios DIR` runs the scenario files below DIR as tests; a fixture runs a single one.
 
-pytest imports this module in every project that has Coterie installed. So it imports the rest of Coterie only when a
-scenario is needed.
+A scenario is a YAML file that tests a team of agents with scripted model replies. pytest imports this module in every
+project that has Coterie installed, so the module imports other parts of Coterie only when a scenario is loaded or run.
 """
 
 from collections.abc import Iterator
@@ -21,46 +21,46 @@ SUFFIX = ".yaml"
 
 
 class PlayScenario(Protocol):
-    """Type of the fixture `scenario`."""
+    """Type of the function that the pytest fixture `scenario` passes to a test: it runs one scenario."""
 
     def __call__(
         self, name: str | Path, *, seed: int | None = None, faults: str | Path | None = None
     ) -> "ScenarioOutcome":
         """Run the scenario *name* and return its outcome, passed or failed.
 
-        *name* is a file next to the test or in a directory of `--coterie-scenarios`, or the name of a shipped
-        scenario. *seed* defaults to `--coterie-seed`; *faults* names a file with additional faults. Blocks until all
-        processes have ended. An unusable file fails the test with its errors.
+        *name* is a file next to the test or in a directory of `--coterie-scenarios`, or the name of a scenario that
+        Coterie ships. *seed* [default: `--coterie-seed`] makes random choices repeatable. *faults* is another file with
+        faults to inject. Blocks until all processes have ended. A missing or invalid file fails the test with errors.
         """
         ...
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the command line options."""
+    """Add the options `--coterie-scenarios` and `--coterie-seed` to the command line of pytest."""
     group = parser.getgroup("coterie", "scripted teams of agents")
     group.addoption(
         "--coterie-scenarios",
         action="append",
         default=[],
         metavar="DIR",
-        help="Run each scenario (*.yaml) below DIR as a test; may be repeated.",
+        help="Run each scenario file (*.yaml, a test of a team of agents) below DIR as a test; may be repeated.",
     )
-    group.addoption("--coterie-seed", type=int, default=0, metavar="N", help="Seed of every scenario.  [default: 0]")
+    group.addoption("--coterie-seed", type=int, default=0, metavar="N", help="Random seed of scenarios.  [default: 0]")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker and add the scenario directories to the collected paths."""
-    config.addinivalue_line("markers", f"{MARK}: a scenario of --coterie-scenarios")
+    """Register the marker `coterie_scenario`, and make pytest collect the directories of `--coterie-scenarios` too."""
+    config.addinivalue_line("markers", f"{MARK}: test that runs a scenario file of --coterie-scenarios")
     for directory in _directories(config):
         if not directory.is_dir():
-            raise pytest.UsageError(f"--coterie-scenarios: no such directory: {directory}")
+            raise pytest.UsageError(f"--coterie-scenarios: {directory} is no directory; correct the path")
         given = [_absolute(config, arg.partition("::")[0]) for arg in config.args]
         if not any(directory.is_relative_to(path) for path in given):
             config.args.append(str(directory))
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "ScenarioFile | None":
-    """Collect YAML files below the scenario directories."""
+    """Return a collector for a YAML file below a directory of `--coterie-scenarios`; None for any other file."""
     directories = _directories(parent.config)
     if file_path.suffix != SUFFIX or not any(file_path.is_relative_to(each) for each in directories):
         return None
@@ -69,10 +69,10 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "ScenarioF
 
 
 class ScenarioFile(pytest.File):
-    """One YAML file."""
+    """pytest collector of one YAML file below a directory of `--coterie-scenarios`."""
 
     def collect(self) -> Iterator["ScenarioItem"]:
-        """Yield the scenario of this file; nothing for a script. Raises `CollectError` with the errors."""
+        """Yield one test for a scenario, none for a file of model replies only. Raises `CollectError` if invalid."""
         from coterie.scenarios.testing import ScenarioUnusable, read_name  # noqa: PLC0415 - see above
 
         try:
@@ -84,14 +84,14 @@ class ScenarioFile(pytest.File):
 
 
 class ScenarioItem(pytest.Item):
-    """A scenario as a test item, which fails if an expectation is not met."""
+    """pytest test that runs one scenario file, and fails if an expectation of the scenario is not met."""
 
     def __init__(self, name: str, parent: ScenarioFile) -> None:
         super().__init__(name, parent)
         self.add_marker(MARK)
 
     def runtest(self) -> None:
-        """Run the scenario."""
+        """Run the scenario with the seed of `--coterie-seed`; raise `ScenarioFailed` if an expectation is not met."""
         from coterie.scenarios.testing import ScenarioFailed, run_file  # noqa: PLC0415 - see above
 
         outcome = run_file(self.path, self.config.getoption("--coterie-seed"))
@@ -101,7 +101,7 @@ class ScenarioItem(pytest.Item):
     def repr_failure(
         self, excinfo: "ExceptionInfo[BaseException]", style: "TracebackStyle | None" = None
     ) -> "str | TerminalRepr":
-        """Return the failed expectations with their lines, without a traceback into Coterie."""
+        """Return the failed expectations or file errors, each with its line; for any other exception its traceback."""
         from coterie.scenarios.testing import ScenarioFailed, ScenarioUnusable  # noqa: PLC0415 - see above
 
         if isinstance(excinfo.value, ScenarioFailed | ScenarioUnusable):
@@ -109,13 +109,13 @@ class ScenarioItem(pytest.Item):
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        """Return the location and the name for reports."""
+        """Return the location of this test for pytest reports: file, line 0, and the title `scenario NAME`."""
         return self.path, 0, f"scenario {self.name}"
 
 
 @pytest.fixture
 def scenario(request: pytest.FixtureRequest) -> PlayScenario:
-    """Return a function that runs scenarios, see `PlayScenario`."""
+    """Return a function that runs a scenario (scripted test of a team of agents); see `PlayScenario` for arguments."""
 
     def run(name: str | Path, *, seed: int | None = None, faults: str | Path | None = None) -> "ScenarioOutcome":
         from coterie.scenarios.testing import ScenarioUnusable, find_file, run_file  # noqa: PLC0415 - see above

@@ -1,4 +1,4 @@
-"""Runs a scenario from a test and returns its outcome."""
+"""Runs a scenario file for a test and returns the outcome; used by the pytest plugin."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -16,33 +16,33 @@ from coterie.scenarios.runner.run_record import ScenarioFailure, failure_lines, 
 from coterie.scenarios.runner.scenario_result import ScenarioResult, run_repeatedly
 
 LARGEST = 1_000_000
-"""Size limit in bytes of a workspace file in `ScenarioOutcome.files`."""
+"""Maximum size in bytes of a workspace file in `ScenarioOutcome.files`; larger files are left out."""
 
 
 class ScenarioUnusable(ReasonError):
-    """A scenario file that cannot be used; the user must change it. The reason has file and line."""
+    """A scenario file is missing or invalid; the user must correct it. The reason names the file and the line."""
 
 
 @attrs.frozen(kw_only=True)
 class ScenarioOutcome:
-    """Result of one scenario run."""
+    """Result of one scenario run, passed or failed, for the checks of a test."""
 
     name: str
     source: Path
     seed: int
     failures: tuple[ScenarioFailure, ...]
-    """Each failed expectation: `reason`, `line` of the file, and the log lines `around` it."""
+    """Expectations that were not met, and other failures: `reason`, `line` of the file, and log lines `around` it."""
     events: Sequence[SessionEvent]
-    """All events but text deltas, ordered by time: `agent`, `kind`, and `members` as in JSON."""
+    """All events except parts of streamed replies, by session and time: `agent`, `kind`, and `members` as in JSON."""
     files: Mapping[str, str]
-    """Contents of the workspace files at the end, by path, without `.git`."""
+    """Texts of the workspace files after the run, by relative path, without files of `.git`."""
     log: tuple[str, ...]
-    """Canonical log, equal for every run with this seed."""
+    """Canonical log of the run: lines without times and ids, which are equal for every run with this seed."""
     seconds: float
 
     @property
     def passed(self) -> bool:
-        """True if all expectations were met."""
+        """True if all expectations were met and the run had no other failure."""
         return not self.failures
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ class ScenarioOutcome:
 
 @attrs.define(eq=False)
 class ScenarioFailed(AssertionError):
-    """Raised for a scenario whose expectations were not met."""
+    """A scenario run failed, for example because an expectation was not met; the text lists all failures."""
 
     outcome: ScenarioOutcome
 
@@ -63,7 +63,7 @@ class ScenarioFailed(AssertionError):
 
 
 def read_name(path: Path) -> str | None:
-    """Return the name of the scenario in *path*; None for a script. Blocks. Raises `ScenarioUnusable`."""
+    """Return the name of the scenario in *path*; None for a script (replies only). Raises `ScenarioUnusable`."""
     if _is_script(path):
         return None
     try:
@@ -73,10 +73,7 @@ def read_name(path: Path) -> str | None:
 
 
 def find_file(name: str | Path, directories: Sequence[Path]) -> Path:
-    """Return the first file *name* in *directories*, or the shipped scenario of that name.
-
-    Raises `ScenarioUnusable`.
-    """
+    """Return the first file *name* in *directories*, or the shipped scenario *name*. Raises `ScenarioUnusable`."""
     found = next((path for directory in directories if (path := directory / name).is_file()), None)
     if found is not None:
         return found
@@ -87,7 +84,7 @@ def find_file(name: str | Path, directories: Sequence[Path]) -> Path:
 
 
 def run_file(path: Path, seed: int, *, faults: Path | None = None) -> ScenarioOutcome:
-    """Run the scenario in *path*, with the additional *faults* of another file.
+    """Run the scenario file *path* once, also with the faults in the file *faults*, and return the outcome.
 
     Blocks until all processes have ended. Raises `ScenarioUnusable` before anything starts, and `OSError`.
     """
@@ -129,7 +126,7 @@ def _files(project: Path) -> dict[str, str]:
 
 
 def _is_script(path: Path) -> bool:
-    """True if *path* contains a script: lists of replies and nothing else."""
+    """True if the file *path* contains only a script (a list of model replies for each agent), and no scenario."""
     try:
         root = read_yaml(path.read_text(), "the file")
     except (OSError, UnicodeDecodeError, LineInvalid):

@@ -1,4 +1,4 @@
-"""Layer 5: extraction of memories from the conversation, by a helper, when the agent has finished."""
+"""Layer 5: extraction of memories: after a run of the agent, a helper (short fork of it) saves facts worth keeping."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -31,22 +31,22 @@ from coterie.memory.store.path_rules import INDEX
 
 PURPOSE = "extraction"
 COMPLETE = frozenset({"end_turn", "tool_use", "stop_sequence"})
-"""Stop reasons of a complete reply."""
+"""Stop reasons of the API for a reply that the model finished itself, so that it was not cut off or refused."""
 
 
 @attrs.define(eq=False)
 class ExtractionResult:
-    """Cost and written memories of one helper so far."""
+    """Counter of the cost, the replies and the memory changes of one running extraction."""
 
     _agent: Agent
     cost: Decimal = Decimal(0)
     replies: int = 0
     changes: list[MemoryChange] = attrs.field(factory=list)
     failure: str | None = None
-    """Error of a write in the last reply with writes; None if all of them succeeded."""
+    """Error line of a failed write in the last reply that wrote memories; None if all its writes succeeded."""
 
     def count_reply(self, reply: Reply, answers: Sequence[ToolAnswer]) -> bool:
-        """Count *reply*; return True if it wrote memories and all writes succeeded."""
+        """Count *reply*; return True, to stop the helper, if the reply wrote memories and all its writes succeeded."""
         self.replies += 1
         self.cost += self._agent.model.cost(reply.usage)
         written = [answer.result for answer in answers if answer.call["name"] in HelperRights.writing]
@@ -56,7 +56,7 @@ class ExtractionResult:
         return bool(written) and not failed
 
     def changed(self, change: MemoryChange) -> None:
-        """Collect one change of a memory and emit its event."""
+        """Add *change*, a memory that the helper has written, to the changes, and emit an event for it."""
         self.changes.append(change)
         self._agent.emit(MemoryChanged(path=change.path, change=change.id, action=change.action, by="extraction"))
 
@@ -66,10 +66,10 @@ WROTE_ITSELF = "the agent has written to the memory itself"
 
 @attrs.define(eq=False)
 class Extraction(BackgroundTask[HelperStart]):
-    """Pipeline step that extracts memories from one agent's conversation in the background, one run at a time.
+    """Pipeline step that saves memories from one agent's conversation in the background, one extraction at a time.
 
-    A failure becomes an event, and the next extraction covers the same turns again. Continues after an earlier
-    incarnation.
+    A failure becomes an event; after a failed model call, the next extraction reads the same turns again. After a
+    restart of the agent, extraction continues with the first turn that was not read.
     """
 
     name: ClassVar[str] = "extraction"
@@ -77,9 +77,9 @@ class Extraction(BackgroundTask[HelperStart]):
     _store: MemoryStore
     _settings: ExtractionSettings
     _author: Callable[[], Author]
-    """Returns the identity of the agent for the history of the store."""
+    """Function that returns the agent and its turn, as author of changes in the history of the memory store."""
     _authority: Authorizer | None = None
-    """Permission rules that also apply to the helper."""
+    """Permission rules of the agent, whose denials apply to the helper too; None to apply no rules."""
     _schedule: ExtractionSchedule = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -87,29 +87,28 @@ class Extraction(BackgroundTask[HelperStart]):
         self._schedule = ExtractionSchedule(every=self._settings.every, cursor=1 if record is None else record.turn)
 
     async def before_end(self) -> None:
-        """Wait for a running extraction, up to the limit."""
+        """Wait for a running or requested extraction, up to the `drain` limit; after that, emit a failure event."""
         if not await self.drain(self._settings.drain):
-            self._agent.report_failure(
-                PURPOSE, f"the extraction was cancelled {self._settings.drain:g} seconds after the agent's end"
-            )
+            reason = f"was cancelled {self._settings.drain:g} s after the agent's end; raise layers.extraction.drain"
+            self._agent.report_failure(PURPOSE, f"the extraction of memories {reason}")
 
     def on_run_finished(self) -> None:
-        """Request an extraction if one is due or another one is running; never blocks."""
+        """Request an extraction after a run of the agent, if one is due or still running; does not wait for it."""
         self._schedule = self._schedule.after_run()
         if self.is_busy or self._schedule.is_due(self._agent.turn):
             self.submit(HelperStart.of(self._agent))
 
     async def run_now(self) -> MemoryExtracted | None:
-        """Extract immediately because the user asked for it, even if the agent wrote memories itself.
+        """Extract memories on request of the user, even if the agent wrote memories itself, and wait for the end.
 
-        If no turn is new, the extraction covers the whole conversation. Returns the emitted event; None on failure.
-        Cancellation stops the extraction immediately and keeps the memories written so far.
+        If no turn is new since the last extraction, the extraction reads the whole conversation. Returns the emitted
+        event; None on failure. Cancellation stops the extraction immediately and keeps the memories written so far.
         """
         async with self.exclusive():
             return await self._extract(HelperStart.of(self._agent), is_by_hand=True)
 
     async def handle(self, start: HelperStart) -> None:
-        """Run a requested extraction, unless an earlier one has covered its turns."""
+        """Extract memories from the conversation in *start*, unless an earlier extraction has read all its turns."""
         if start.turn > self._schedule.cursor:
             self._schedule = self._schedule.after_start()
             await self._extract(start)
@@ -129,7 +128,7 @@ class Extraction(BackgroundTask[HelperStart]):
             return None
 
     async def _ask(self, start: HelperStart, taken: ExtractionResult) -> str | None:
-        """Let a helper extract memories from the new messages; return an error text or None.
+        """Let a helper save memories from the turns not read yet; return an error line, or None on success.
 
         Cancellation keeps the memories written so far. Raises as `run_helper` does, and `OSError`.
         """
@@ -159,8 +158,8 @@ class Extraction(BackgroundTask[HelperStart]):
         if taken.failure is not None:
             return f"a memory could not be written: {taken.failure}"
         if reply.tool_calls and taken.replies == most:  # the calls of the last reply were not run
-            return f"the extraction was not finished after {most} replies"
-        return None if reply.stop_reason in COMPLETE else f"the model stopped with {reply.stop_reason}"
+            return f"the extraction of memories was stopped after {most} replies; raise layers.extraction.turns"
+        return None if reply.stop_reason in COMPLETE else f"the last reply was cut off or refused: {reply.stop_reason}"
 
     def _conclude(
         self, start: HelperStart, taken: ExtractionResult, seconds: float, skipped: str | None = None

@@ -1,4 +1,4 @@
-"""Layer 7: delivery of other agents' messages to the conversation, and tracking of those that need a reply."""
+"""Layer 7: delivery of messages from other agents to the conversation, and tracking of messages that need an answer."""
 
 import contextlib
 from collections.abc import Mapping, Sequence
@@ -21,19 +21,19 @@ from coterie.mailbox.message_bodies import ShutdownRequest, TaskAssignment
 from coterie.mailbox.policy import NEVER_WAKES, has_authority
 
 REPEATED_BYTES = 2_000
-"""Bytes of a message that compaction repeats."""
+"""Maximum bytes of an unanswered message that a compaction (summary of older messages) shows again."""
 
 _RESPONSES: Mapping[str, MessageKind] = {
     "plan_approval_request": "plan_approval_response",
     "permission_request": "permission_response",
 }
-"""By kind of request: the only kind of message that answers it."""
+"""Kind of message that answers a request, by kind of the request; other messages leave the request unanswered."""
 _FROM_AGENTS = ("lead", "peer")
-"""Kinds of senders that need a reply: the user reads the model's text, and the system expects no reply."""
+"""Kinds of senders whose text messages need an answer. The user reads the model's text; the system needs none."""
 
 
 def _needs_reply(envelope: Envelope) -> bool:
-    """Return True for text of other agents, requests, and task assignments."""
+    """True if *envelope* needs an answer: a text from another agent, a request for approval, or a task assignment."""
     if envelope.kind == "message":
         return envelope.sender.kind in _FROM_AGENTS
     return envelope.kind == "task_assignment" or envelope.kind in _RESPONSES
@@ -83,21 +83,21 @@ def _is_text_answer(tool: SendMessage, arguments: dict[str, Any], mail: Unanswer
 
 @attrs.define(eq=False)
 class ShutdownState:
-    """Shutdown requests to one incarnation of an agent. They cannot be withdrawn; the earliest deadline counts."""
+    """Shutdown requests that one agent process has received. None can be withdrawn; the earliest deadline counts."""
 
     requests: dict[MessageId, Envelope] = attrs.field(factory=dict, init=False)
-    """All requests by id, oldest first; each one needs an answer."""
+    """All received shutdown requests by message id, oldest first; the agent must answer each one."""
     deadline: float = attrs.field(default=float("inf"), init=False)
-    """Time on trio's clock at which a running turn is cancelled."""
+    """Time on trio's clock at which the agent's running turn is cancelled; infinite without a shutdown request."""
     reason: str = attrs.field(default="", init=False)
-    """Reason of the first request that has one."""
+    """Reason of the first shutdown request that gives a reason; empty if there is none."""
     is_known: bool = attrs.field(default=False, init=False)
-    """True if a request has entered the conversation."""
+    """True if a shutdown request was added to the conversation, so that the model sees it in its next call."""
     _last_turn: int | None = attrs.field(default=None, init=False)
-    """Number of the last model call, in which the agent can finish its work."""
+    """Number of the turn in which the model can finish its work after it saw a shutdown request; None before that."""
 
     def handle(self, envelope: Envelope) -> None:
-        """Register *envelope* if it is a valid shutdown request from an authorised sender."""
+        """Store *envelope* and its deadline if it is a valid, authorised shutdown request; ignore any other message."""
         if envelope.kind != "shutdown_request" or not has_authority(envelope):
             return
         try:
@@ -109,7 +109,7 @@ class ShutdownState:
         self.deadline = min(self.deadline, trio.current_time() + request.deadline)
 
     def reason_to_end(self, turn: int) -> EndReason | None:
-        """Return `shutdown` if *turn* comes after the one turn that the model has since it saw a request."""
+        """Return "shutdown" to end the run before *turn*, if the model had a turn since it saw a request, else None."""
         if not self.is_known:
             return None
         if self._last_turn is None:
@@ -118,47 +118,47 @@ class ShutdownState:
 
 
 BATCH = 50
-"""Greatest number of messages that enter one turn; the rest waits for the next turn."""
+"""Maximum number of received messages that are added to the conversation in one turn; others wait for the next turn."""
 
 
 @attrs.define(eq=False)
 class Messaging:
-    """Pipeline step that appends mail of other agents behind the tool results of a turn.
+    """Pipeline step that adds received mail (messages of other agents) to the user message after a turn's tool calls.
 
-    Mail is acknowledged before the next model call, after it was written to the transcript. After a crash,
-    unacknowledged mail is delivered again and recognised by its id. A shutdown request takes effect as soon as it
-    arrives, and enters the conversation like other mail.
+    Mail is acknowledged to its mailbox before the next model call, after it was written to the transcript. After a
+    crash, mail that was not acknowledged is delivered again and recognised by its id. A shutdown request takes effect
+    as soon as it arrives, and is also added to the conversation.
     """
 
     _inbox: Inbox
-    """A `MergedInbox`, or an inbox with mail of this process only: mail with authority is trusted."""
+    """Inbox of the agent. Its shutdown requests are trusted, so it must be a `MergedInbox` or of this process only."""
     shutdown: ShutdownState = attrs.field(factory=ShutdownState, init=False)
     _delivered: list[MessageId] = attrs.field(factory=list, init=False)
-    """Ids that are in the transcript or were acted upon, and are not acknowledged yet."""
+    """Ids of messages that are in the transcript or were acted upon, but are not acknowledged to the mailbox yet."""
     _waiting: list[Delivery] = attrs.field(factory=list, init=False)
-    """Received mail that has not entered a turn yet; never more than a mailbox may hold."""
+    """Messages taken from the inbox that are not in the conversation yet; at most as many as a mailbox may contain."""
     _expected: dict[MessageId, Delivery | None] = attrs.field(factory=dict, init=False)
-    """Task reports that tool calls wait for, by their message id; None until the report arrives."""
+    """Reports of subagents that tool calls wait for in `wait_for_report`, by message id; None until one arrives."""
     reports: set[MessageId] = attrs.field(factory=set, init=False)
-    """Ids of the task reports that entered the conversation."""
+    """Message ids of the subagents' task reports that were added to the conversation as mail."""
     _answered: list[MessageId] = attrs.field(factory=list, init=False)
-    """Ids of replies that a waiting tool call received, and that are not in the transcript yet."""
+    """Ids of task reports that a waiting tool call received; the next message records them as delivered."""
     _is_listening: bool = attrs.field(default=False, init=False)
     _received: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     @property
     def has_work(self) -> bool:
-        """True if a received message justifies a model call."""
+        """True if a received message is worth a model call; shutdown requests and idle notices alone are not."""
         waiting = (delivery.envelope for delivery in self._waiting)
         return any(mail.kind not in NEVER_WAKES and mail.id not in self.shutdown.requests for mail in waiting)
 
     @property
     def unacknowledged(self) -> list[MessageId]:
-        """Ids of mail that `add_blocks` returned and that is not acknowledged yet."""
+        """Ids of messages that were added to the conversation and are not acknowledged to the mailbox yet."""
         return list(self._delivered)
 
     def poll(self) -> bool:
-        """Receive all mail that has arrived, and return `has_work`. Raises `MailboxFailed`."""
+        """Take arrived messages from the inbox; return True if one is worth a model call. Raises `MailboxFailed`."""
         known = -1
         while known != len(self._waiting):
             known = len(self._waiting)
@@ -166,10 +166,10 @@ class Messaging:
         return self.has_work
 
     def add_blocks(self, agent: Agent, answers: Sequence[ToolAnswer]) -> AddedBlocks:
-        """Return received mail as one block; emit an event if the mailbox cannot be read.
+        """Return received mail as one text block for the next user message; a failure of the mailbox is an event.
 
-        The caller must record the block before the next `before_call`, which acknowledges the mail. The record also
-        contains the mail that *answers* replied to.
+        The caller must write block and record to the transcript before the next `before_call`, which acknowledges the
+        mail. The record also lists the earlier messages that the tool calls in *answers* have answered.
         """
         try:
             self._receive_new()
@@ -194,23 +194,23 @@ class Messaging:
         return AddedBlocks(blocks=(mail_block(envelopes),) if envelopes else (), records=tuple(records))
 
     def deliver(self, agent: Agent) -> None:
-        """Append received mail to the conversation of *agent* as a message of its own."""
+        """Append received mail to the conversation of *agent* as a separate user message; without mail, do nothing."""
         added = self.add_blocks(agent, ())
         if added.blocks:
             agent.append_message("user", added.blocks, *added.records)
 
     async def before_call(self, agent: Agent) -> EndReason | None:
-        """Acknowledge the recorded mail; a failure is retried before the next call.
+        """Acknowledge the mail in the transcript, so that it is not delivered again; a failure is retried later.
 
-        Ends the run after a shutdown request, once the model had one turn to finish its work.
+        Returns "shutdown", to end the run, once the model had one turn to finish its work after a shutdown request.
         """
         await self._acknowledge(agent)
         return self.shutdown.reason_to_end(agent.turn)
 
     async def receive(self) -> None:
-        """Wait until mail was received, by this task or by another one. Cancellation loses no mail.
+        """Wait for mail and take it from the inbox, or wait until another task, which already waits, has done so.
 
-        May return without new mail. Raises `MailboxFailed`.
+        Cancellation loses no mail. May return without new mail. Raises `MailboxFailed`.
         """
         if self._is_listening:  # an inbox allows only one waiting reader
             await self._received.wait()
@@ -225,15 +225,15 @@ class Messaging:
             self._received = trio.Event()
 
     async def wait_for_work(self) -> None:
-        """Wait for mail that justifies a model call, or for a shutdown request. Raises as `receive` does."""
+        """Wait for a message that is worth a model call, or for a shutdown request. Raises `MailboxFailed`."""
         while not (self.has_work or self.shutdown.requests):
             await self.receive()
 
     async def wait_for_report(self, id_: MessageId) -> Envelope:
-        """Wait for the task report with this id and return it instead of delivering it to the conversation.
+        """Wait for the task report (a subagent's result) with the message id *id_*; return it for a tool result.
 
-        The next message records its id. If cancelled, the report is delivered like other mail.
-        Raises as `receive` does.
+        The report is not added to the conversation as mail, but the next message records its id. If this wait is
+        cancelled, the report is delivered like other mail. Raises `MailboxFailed`.
         """
         self._expected[id_] = None
         is_answered = False
@@ -251,13 +251,13 @@ class Messaging:
         return report.envelope
 
     def reason_to_end(self) -> str:
-        """Return the reason of a shutdown request, including one that has just arrived; empty if there is none."""
+        """Return the reason that a shutdown request gives, even one that has just arrived; empty if there is none."""
         with contextlib.suppress(MailboxFailed):  # a reason that cannot be read is optional here
             self._receive_new()
         return self.shutdown.reason
 
     async def acknowledge_all(self, agent: Agent) -> None:
-        """Acknowledge all delivered mail and all shutdown requests, even if the model has not seen them."""
+        """Acknowledge all mail in the conversation, and all shutdown requests, even if the model has not seen them."""
         requests = self.shutdown.requests
         self._delivered += [d.envelope.id for d in self._waiting if d.envelope.id in requests]
         self._waiting = [d for d in self._waiting if d.envelope.id not in requests]
@@ -270,7 +270,7 @@ class Messaging:
                 self._waiting.append(delivery)
 
     def _is_expected(self, delivery: Delivery) -> bool:
-        """Keep *delivery* if it is the first one with an expected task report; return True if it was kept."""
+        """Store *delivery* for `wait_for_report` if it is a task report expected there; return True if so."""
         envelope = delivery.envelope
         if envelope.kind != "task_notification" or self._expected.get(envelope.id, delivery) is not None:
             return False

@@ -1,4 +1,4 @@
-"""Message blocks: mail as text for the model, in a fixed envelope of tags."""
+"""Texts in which a model gets messages of other agents: each one in XML tags with its sender, kind and id."""
 
 from collections.abc import Iterable, Mapping
 from xml.sax.saxutils import escape, quoteattr
@@ -13,12 +13,12 @@ NO_CALLS = "not one tool call, so check what it claims"
 
 
 def mail_block(envelopes: Iterable[Envelope]) -> bytes:
-    """Format messages as one text block; bodies are escaped, so that none can close its envelope or open another."""
+    """Return messages as one text block for the model; bodies are escaped, so that none can imitate another message."""
     return text_block("\n".join(map(message_text, envelopes)))
 
 
 def message_text(envelope: Envelope, limit: int | None = None) -> str:
-    """Format one message in its envelope; truncate a body over *limit* bytes, with a hint how to find the rest."""
+    """Return a message in XML tags for the model; a body over *limit* bytes is cut, with a hint how to find it all."""
     if isinstance(report := _parse_body(envelope), TaskNotification):
         return _notification(envelope, report, limit)
     facts = {
@@ -37,7 +37,7 @@ def _attributes(facts: Mapping[str, str | None]) -> str:
 
 
 def _parse_body(envelope: Envelope) -> object:
-    """Parse a structured body; None for other mail, and for a body of another version or a forged one."""
+    """Return the parsed body of a request, response or notice; None for a text message, and for an invalid body."""
     try:
         return BODIES[envelope.kind].from_body(envelope.body) if envelope.kind in BODIES else None
     except ValueError:
@@ -67,7 +67,7 @@ def _notification(envelope: Envelope, report: TaskNotification, limit: int | Non
 
 
 def _cut(text: str, limit: int | None) -> str:
-    """Escape *text* and truncate it to *limit* bytes, with an unescaped notice."""
+    """Return *text* with escaped XML characters; if it has over *limit* bytes, cut, with a notice of its full size."""
     content = text.encode(errors="replace")
     if limit is None or len(content) <= limit:
         return escape(text)
@@ -76,12 +76,12 @@ def _cut(text: str, limit: int | None) -> str:
 
 
 def task_report_text(envelope: Envelope) -> str:
-    """Format a task report as the result of the tool call that waited for it; all markup is escaped."""
+    """Return a subagent's task report as the result of the tool call that waited for it; XML characters are escaped."""
     return escape(_body_text(envelope))
 
 
 def _body_text(envelope: Envelope) -> str:
-    """Return the body as text; format structured bodies for the model."""
+    """Return the body of a message as text for the model; task assignments, reports and plans become sentences."""
     match _parse_body(envelope):
         case TaskAssignment() as task:
             return f"Task {task.task_id}: {task.subject}" if task.subject else f"Task {task.task_id}"

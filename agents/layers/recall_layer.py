@@ -1,4 +1,4 @@
-"""Memory recall: a background search for memories that may help the agent."""
+"""Memory recall: a background search for stored memories that fit the user's text; the agent gets their content."""
 
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
@@ -28,28 +28,28 @@ from coterie.memory.recall.tokenizer import is_single_token
 from coterie.memory.store.memory_store import MemoryStore
 
 REPORTED = 20
-"""Greatest number of memories for which an event gives the reason why they were left out."""
+"""Maximum number of memories for which the event of a search gives the reason why they were not shown."""
 
 By = Literal["model", "local"]
 
 
 @attrs.frozen(kw_only=True)
 class _Chosen:
-    """Memories chosen by the model or by the local ranker."""
+    """Memories selected in one search, by the model or by the local ranker (comparison of words)."""
 
     by: By
     places: list[MemoryLocation]
     others: list[MemoryLocation]
-    """The best memories that were not chosen."""
+    """Other memories that were considered but not chosen; the event of the search lists some of them."""
     cost: Decimal
 
 
 @attrs.define(eq=False)
 class MemoryRecall(BackgroundTask[str]):
-    """Pipeline step that searches memories in the background, one query at a time.
+    """Pipeline step that searches stored memories in the background and adds those that fit to the next message.
 
-    A failure becomes an event, and the agent gets fewer memories. Memories that the model was shown since the last
-    compaction, in any incarnation, or has read itself, are not shown again.
+    A failure becomes an event, and the agent gets fewer memories. Memories that were shown since the last compaction,
+    also before a restart of the agent, or that the model has read itself, are not shown again.
     """
 
     name: ClassVar[str] = "recall"
@@ -59,13 +59,13 @@ class MemoryRecall(BackgroundTask[str]):
     _by: By
     _recaller: Recaller = attrs.field(init=False)
     _shown: set[str] = attrs.field(init=False)
-    """Files of the memories that were shown since the last compaction."""
+    """Paths of the memory files that were shown to the model since the last compaction."""
     _bytes: int = attrs.field(init=False)
-    """Size of all memories that were ever shown."""
+    """Bytes of all memories that were ever shown to this agent; the setting `session_bytes` limits them."""
     _query: str | None = attrs.field(init=False)
-    """The last query."""
+    """Text of the last search, to search for each user text only once; None if there was no user text."""
     _ready: dict[str, str] = attrs.field(factory=dict, init=False)
-    """Texts of the memories to show, by file, best first."""
+    """Found memories that the next message will show: the text for the model by file path, best first."""
 
     def __attrs_post_init__(self) -> None:
         loaded, user_texts = self._agent.transcript.loaded, self._agent.user_texts
@@ -75,32 +75,32 @@ class MemoryRecall(BackgroundTask[str]):
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Serve queries in the background until the block ends; a running one is then cancelled."""
+        """Run requested searches in the background until the block ends, which cancels a running search."""
         with closing(self._recaller):
             async with BackgroundTask.open(self):
                 yield
 
     @property
     def is_local(self) -> bool:
-        """True if no model is called, so that a query takes little time."""
+        """True if searches call no model, but only the local ranker, so that they take little time."""
         return self._by == "local"
 
     def begin(self, query: str) -> None:
-        """Request a search for *query*, which replaces a pending one.
+        """Request a background search for memories that fit *query*; it replaces a search that has not begun.
 
-        Does nothing for a single word, and if the session's limit of shown bytes is reached.
+        Does nothing if *query* is a single word, or if the agent was shown as many bytes of memories as allowed.
         """
         self._query = query
         if not is_single_token(query) and self._bytes < self._settings.session_bytes:
             self.submit(query)
 
     async def before_call(self, agent: Agent) -> None:
-        """Request a search for the latest user text, unless it was the last query."""
+        """Before a model call, request a search for the user's latest text, unless the last search was for it."""
         if agent.user_texts and agent.user_texts[-1] != self._query:
             self.begin(agent.user_texts[-1])
 
     def take_found(self) -> AddedBlocks:
-        """Return found memories for the next message, once; the caller must write the record with that message."""
+        """Return found memories for the next message, only once; the caller must write that message with the record."""
         known, ready, self._ready = self._known(), self._ready, {}
         texts = {file: text for file, text in ready.items() if file not in known}
         if not texts:
@@ -113,15 +113,15 @@ class MemoryRecall(BackgroundTask[str]):
         return AddedBlocks(blocks=(block,), records=(record,))
 
     def add_blocks(self, _agent: Agent, _answers: Sequence[ToolAnswer]) -> AddedBlocks:
-        """Add found memories behind the tool results."""
+        """Return found memories as a block for the message with a turn's tool results; empty if none were found."""
         return self.take_found()
 
     async def on_compacted(self, _agent: Agent, _compacted: Compacted) -> None:
-        """Allow all memories to be shown again, because the compaction removed them from the context."""
+        """Allow all memories to be shown again, because the compaction has removed them from the context."""
         self._shown.clear()
 
     async def handle(self, query: str) -> None:
-        """Search memories for *query*, and keep those to show until the next message."""
+        """Search memories that fit *query*, keep them for the next message, log the query; a failure is an event."""
         began = trio.current_time()
         try:
             survey = await trio.to_thread.run_sync(self._recaller.survey, self._known())
@@ -136,7 +136,7 @@ class MemoryRecall(BackgroundTask[str]):
             self._agent.report_failure(PURPOSE, exc)
 
     async def _choose(self, query: str, survey: Survey) -> _Chosen:
-        """Choose by the model if one is configured and answers usably, otherwise by the local ranker."""
+        """Select memories that fit *query*, by the configured model; without one, or if it fails, by local ranking."""
         cost, most = Decimal(0), self._settings.most
         if self._by == "model" and survey.files:
             offering = partial(self._recaller.candidates, query, survey, trio.from_thread.check_cancelled)
@@ -145,20 +145,20 @@ class MemoryRecall(BackgroundTask[str]):
                 model = known_models().get(self._settings.model)
                 names, cost = await choose_memories(RecallCaller.of(self._agent), model, query, offered, most)
             except (*CALL_FAILURES, ConfigInvalid) as exc:
-                self._agent.report_failure(PURPOSE, f"{exc}; the local ranker chooses instead")
+                self._agent.report_failure(PURPOSE, f"the recall model failed: {exc}; the local ranker chooses instead")
             else:
                 if names is not None:
                     named = self._recaller.name_locations(list(survey.files))
                     others = [named[name] for name in offered if name not in names]
                     return _Chosen(by="model", places=[named[name] for name in names], others=others, cost=cost)
-                failure = "the model's answer names no memories; the local ranker chooses instead"
+                failure = "the model's answer is no list of memories; the local ranker chooses instead"
                 self._agent.report_failure(PURPOSE, failure)
         ranking = partial(self._recaller.rank, query, survey, trio.from_thread.check_cancelled, most + REPORTED)
         ranked = await trio.to_thread.run_sync(ranking)
         return _Chosen(by="local", places=ranked[:most], others=ranked[most:], cost=cost)
 
     async def _make_ready(self, chosen: _Chosen, survey: Survey, began: float) -> None:
-        """Load the chosen memories up to the session's limit of bytes, and emit the event."""
+        """Load *chosen* memories for the next message, up to the agent's limit of bytes; emit the event `Recalled`."""
         loaded = await trio.to_thread.run_sync(self._recaller.load, chosen.places)
         now, room = self._agent.clock.now(), self._settings.session_bytes - self._bytes
         left_out = dict.fromkeys((str(place.file) for place in survey.left_out), "in the context already")
@@ -185,5 +185,5 @@ class MemoryRecall(BackgroundTask[str]):
         )
 
     def _known(self) -> set[str]:
-        """Files whose content is in the context already."""
+        """Return the paths of files that the model has seen: memories since the last compaction, and files read."""
         return self._shown | self._agent.workspace.seen.known().keys()

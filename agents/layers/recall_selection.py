@@ -1,4 +1,4 @@
-"""Selection of memories by a small model, in a conversation of its own."""
+"""Selection of the stored memories that fit a query, by a small model in a conversation apart from the agent's."""
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -22,27 +22,27 @@ from coterie.memory.recall.store_scan import ScannedMemory
 PURPOSE = "recall"
 MAX_TOKENS = 256
 QUERY = 4_000
-"""Greatest number of characters of the query in the request."""
+"""Maximum number of characters of the query that the request to the small model contains."""
 TOOLS = 10
-"""Greatest number of recently used tools in the request."""
+"""Maximum number of tools, those that the agent used last, that the request to the small model names."""
 BLOCKS = 200
-"""Number of last blocks of the conversation that are searched for tool calls."""
+"""Number of blocks at the end of the agent's conversation that are searched for recent tool calls."""
 
 
 @attrs.frozen(kw_only=True)
 class RecallCaller:
-    """Caller of a recall model: an agent, or a client without an agent."""
+    """Origin of a request that selects memories: an agent, or a command of the user without an agent."""
 
     client: ModelClient
     identity: Identity
     turn: int = 1
-    """Number of the request among the caller's recall requests."""
+    """Number of this request among the requests of the caller that select memories, from 1."""
     tools: Sequence[str] = ()
-    """Names of the tools that the caller used last, the latest first."""
+    """Names of the tools that the agent used last, latest first; empty for a command of the user."""
 
     @classmethod
     def of(cls, agent: Agent) -> "RecallCaller":
-        """Create the caller for the next request of *agent*."""
+        """Create the caller for *agent*'s next request, which is counted in its `request_counts`."""
         agent.request_counts[PURPOSE] += 1
         turn, prefix = agent.request_counts[PURPOSE], agent.conversation.prefix
         last = (prefix[index] for index in range(len(prefix) - 1, max(-1, len(prefix) - 1 - BLOCKS), -1))
@@ -54,9 +54,9 @@ class RecallCaller:
 async def choose_memories(
     caller: RecallCaller, model: Model, query: str, offered: Mapping[str, ScannedMemory], most: int
 ) -> tuple[list[str] | None, Decimal]:
-    """Let *model* choose at most *most* of the *offered* memories for *query*. Raises as `ModelClient.ask` does.
+    """Let *model* choose at most *most* of the *offered* memories (by name) for *query*; return names and cost.
 
-    Returns the names, or None if the answer could not be parsed, and the cost of the call.
+    The names are None if the answer could not be parsed. Raises as `ModelClient.ask` does.
     """
     lines = [attrs.evolve(scanned, path=name).line for name, scanned in offered.items()]
     # The query comes last, so that the next request reads the list from the cache.

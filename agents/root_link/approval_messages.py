@@ -1,4 +1,4 @@
-"""Messages about permission prompts and plan approvals."""
+"""Messages with which agents ask the user for permissions, submit plans, and decide on plans of other agents."""
 
 from typing import Literal
 
@@ -10,67 +10,64 @@ from coterie.agents.root_link.wire_format import WireRequest
 
 
 class SubmitPlan(WireRequest[PlanDecision], tag="submit_plan", frozen=True):
-    """Request for approval of the agent's plan; waits for the decision without a timeout.
-
-    Cancellation withdraws the plan.
-    """
+    """Request of an agent to the root: submit its plan and wait for the decision. Cancellation withdraws the plan."""
 
     plan: str
     files: tuple[str, ...] = ()
-    """Files that the plan would change, relative to the working directory of the agent."""
+    """Files that the agent would change by its plan, relative to the working directory of the agent."""
 
 
 class PlanDecided(msgspec.Struct, frozen=True, kw_only=True):
-    """Reply to `DecidePlan`."""
+    """Reply of the root to `DecidePlan`: it accepted or rejected an agent's decision on the plan of another agent."""
 
     refusal: str | None = None
-    """Reason why the decision was rejected; None if it was accepted."""
+    """Reason why the root rejected the decision; None if the root accepted it."""
 
 
 class DecidePlan(WireRequest[PlanDecided], tag="decide_plan", frozen=True):
-    """Decision of one agent about the plan of another."""
+    """Request of an agent (usually the lead) to the root: approve or reject the plan that another agent submitted."""
 
     runs_to_end = True
     id: str
-    """Id of the approval."""
+    """Id of the approval request that the root created for the submitted plan."""
     approve: bool
     feedback: str = ""
     asker: str | None = None
-    """Agent that must have submitted the plan; None for any agent."""
+    """Name of the agent that must have submitted the plan, or the decision is rejected; None accepts any agent."""
 
 
 LONGEST_SHOWN = 20_000
-"""Maximum length of one argument in a prompt, in characters: more than a user reads, and short enough for a frame."""
+"""Maximum characters of one text in a permission prompt; the rest is cut off, so that the message fits a frame."""
 
 
 class PromptAnswered(msgspec.Struct, frozen=True, kw_only=True):
-    """Reply to `PromptUser`."""
+    """Reply to `PromptUser`: the answer of the user to a permission prompt for a tool call."""
 
     verdict: Literal["once", "session", "no"]
     reason: str = ""
 
     @classmethod
     def of(cls, answer: Answer) -> "PromptAnswered":
-        """Encode *answer*."""
+        """Return the message that carries *answer*, the answer of the user to a permission prompt."""
         if isinstance(answer, DenyCall):
             return cls(verdict="no", reason=answer.reason)
         return cls(verdict="session" if isinstance(answer, AllowForSession) else "once")
 
     def answer(self) -> Answer:
-        """Return the user's answer."""
+        """Return the answer of the user, decoded: `AllowOnce`, `AllowForSession` or `DenyCall` with the reason."""
         if self.verdict == "no":
             return DenyCall(self.reason)
         return AllowForSession() if self.verdict == "session" else AllowOnce()
 
 
 class PromptUser(WireRequest[PromptAnswered], tag="ask", frozen=True, kw_only=True):
-    """Request to the user for permission to run a tool call. Cancellation withdraws the prompt.
+    """Request of an agent: ask the user if a tool call may run. Cancelling the request withdraws the prompt.
 
-    Approvals store this message, so its JSON must not change.
+    Stored approval requests contain this message, so its JSON must not change.
     """
 
     call: int = 0
-    """Not used; a part of the stored form."""
+    """Unused number, kept because the JSON of stored approval requests contains it."""
     agent: str
     tool: str
     subject: str
@@ -81,7 +78,7 @@ class PromptUser(WireRequest[PromptAnswered], tag="ask", frozen=True, kw_only=Tr
 
     @classmethod
     def of(cls, question: Question) -> "PromptUser":
-        """Encode *question*, with long texts cut."""
+        """Return the message that carries *question*; its subject and details are cut to `LONGEST_SHOWN` characters."""
         return cls(
             agent=question.agent,
             tool=question.tool,
@@ -93,7 +90,7 @@ class PromptUser(WireRequest[PromptAnswered], tag="ask", frozen=True, kw_only=Tr
         )
 
     def question(self) -> Question:
-        """Return the question, with long texts cut."""
+        """Return the prompt, decoded, as a `Question`; a text that `of` has cut stays cut."""
         members = {name: getattr(self, name) for name in self.__struct_fields__ if name != "call"}
         return Question(**members | {"rules": tuple(self.rules)})
 

@@ -1,4 +1,4 @@
-"""Message channel between two processes."""
+"""Channel between two processes of a session, which carries messages as JSON, by a queue and a socket."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,57 +12,57 @@ from coterie.agents.errors import ControlLost, FrameTooLarge
 from coterie.framing import FRAME_LIMIT, PeerInvalid, read_frame, write_frame
 
 OUTGOING_LIMIT = 1_000
-"""Maximum number of messages that wait to be sent; more mean that the other end hangs or is stopped."""
+"""Maximum number of messages in the queue of a channel. If it is full, the process that reads them hangs."""
 FLUSH_SECONDS = 1.0
-"""Seconds for sending the remaining messages when a channel is closed."""
+"""Maximum seconds for sending the queued messages when a channel is closed; messages that remain are dropped."""
 
 Received = TypeVar("Received")
 Received_co = TypeVar("Received_co", covariant=True)
 
 
 class MessageChannel(Protocol[Received_co]):
-    """Channel that carries messages in order; one task receives, and every task may send."""
+    """Protocol of one end of a channel that carries messages in order. One task receives; every task may send."""
 
     def send(self, message: msgspec.Struct, limit: int = FRAME_LIMIT) -> None:
-        """Append *message* to the queue of messages to send.
+        """Append *message* to the queue of messages to send, and return without waiting.
 
-        Raises `ControlLost`, and `FrameTooLarge` above *limit* bytes.
+        Raises `ControlLost` if the connection is closed or the queue is full, and `FrameTooLarge` above *limit* bytes.
         """
 
     async def receive(self) -> Received_co | None:
-        """Return the next message; None if the other end has closed. Raises `ControlLost` for an invalid message."""
+        """Wait for the next message; None if the peer has closed. Raises `ControlLost` if the message is invalid."""
 
 
 def encode_frame(message: msgspec.Struct, limit: int = FRAME_LIMIT) -> bytes:
-    """Encode *message*. Raises `FrameTooLarge` if there are more than *limit* bytes."""
+    """Return *message* as JSON, the content of one frame. Raises `FrameTooLarge` if it has more than *limit* bytes."""
     frame = msgspec.json.encode(message)
     if len(frame) > limit:
-        raise FrameTooLarge(f"message is too large: {len(frame):,} bytes, at most {limit:,} are allowed")
+        raise FrameTooLarge(f"a message has {len(frame):,} bytes, but may have {limit:,}; put long text into a file")
     return frame
 
 
 @attrs.define(eq=False)
 class SocketChannel(Generic[Received]):
-    """A `MessageChannel` on a socket, created by `open_channel`."""
+    """`MessageChannel` (one end of a channel that carries messages) over a socket. Created by `open_channel`."""
 
     _stream: trio.SocketStream
     _outgoing: trio.MemorySendChannel[bytes]
     _decoder: msgspec.json.Decoder[Received]
 
     def send(self, message: msgspec.Struct, limit: int = FRAME_LIMIT) -> None:
-        """Queue *message* for the socket; as `MessageChannel.send`."""
+        """Queue *message*. Raises `ControlLost` if the peer has closed or the queue is full, and `FrameTooLarge`."""
         frame = encode_frame(message, limit)
         try:
             self._outgoing.send_nowait(frame)
         except trio.WouldBlock as exc:
             raise ControlLost(
-                f"the process at the other end does not read: {OUTGOING_LIMIT:,} messages are waiting"
+                f"the other process hangs, {OUTGOING_LIMIT:,} messages wait for it; stop the session and resume it"
             ) from exc
         except (trio.BrokenResourceError, trio.ClosedResourceError) as exc:
-            raise ControlLost("the process at the other end has closed the connection") from exc
+            raise ControlLost("the other process has ended; root.log of the session shows if it crashed") from exc
 
     async def receive(self) -> Received | None:
-        """Read the next frame and decode it; as `MessageChannel.receive`."""
+        """Wait for the next message; None if the peer has closed or died. Raises `ControlLost` if it is invalid."""
         try:
             frame = await read_frame(self._stream)
             return None if frame is None else self._decoder.decode(frame)
@@ -76,9 +76,9 @@ class SocketChannel(Generic[Received]):
 async def open_channel(
     stream: trio.SocketStream, decoder: msgspec.json.Decoder[Received]
 ) -> AsyncIterator[SocketChannel[Received]]:
-    """Open a channel on *stream* until the block ends, which closes *stream*; *decoder* decodes incoming messages.
+    """Open a channel that sends messages over *stream* and decodes received ones with *decoder*.
 
-    Messages that wait at the end of the block are still sent, if the other end reads them within `FLUSH_SECONDS`.
+    At the end of the block, queued messages are sent for at most `FLUSH_SECONDS`; then *stream* is closed.
     """
     outgoing, unsent = trio.open_memory_channel[bytes](OUTGOING_LIMIT)
     async with stream, trio.open_nursery() as nursery:

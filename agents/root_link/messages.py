@@ -1,4 +1,4 @@
-"""Messages between an agent and the root of its session."""
+"""Messages between an agent and the root (supervisor process of the session), in both directions."""
 
 from typing import Literal, Self
 
@@ -14,156 +14,157 @@ from coterie.mailbox.envelope import Envelope, MessageId
 
 
 class AdmitCall(WireRequest[None], tag="admit", frozen=True):
-    """Request for admission of a model call; may fail with `BudgetSpent`.
+    """Request of an agent to the root: permit a model call. The reply arrives when the call may start.
 
-    The agent sends `CallAbandoned` when the call has ended, whether it succeeded, failed or was cancelled.
+    May fail with `BudgetSpent`. The agent sends `CallAbandoned` when the call has succeeded, failed or was cancelled.
     """
 
     permit: int
-    """Number of the permit; chosen by the agent, so that it can abandon the call before the reply arrives."""
+    """Number that the agent chooses for the permit, so that it can abandon the call before the reply arrives."""
     intent: CallIntent
 
 
 class PermitMessage(WireMessage, frozen=True):
-    """Base of messages about the call of a permit."""
+    """Base class of messages of an agent to the root about one model call; `permit` is the number of its permit."""
 
     permit: int
 
 
 class ReplyBegan(PermitMessage, tag="began", frozen=True):
-    """Message that the reply to a call has begun."""
+    """Message of an agent to the root: the model has begun to reply to a call, so its prompt is in the cache."""
 
 
 class CallUsed(PermitMessage, tag="used", frozen=True):
-    """Message with the usage of a call."""
+    """Message of an agent to the root: the tokens that a model call has used, from which the root computes its cost."""
 
     usage: Usage
     is_whole: bool
+    """False if the reply broke off; then the root assumes the largest possible output."""
 
 
 class CallVoided(PermitMessage, tag="voided", frozen=True):
-    """Message that a call cost nothing."""
+    """Message of an agent to the root: a model call cost nothing, as it was not sent or the API rejected it."""
 
 
 class CallAbandoned(PermitMessage, tag="left", frozen=True):
-    """Message that a call is over or was cancelled, also before its admission."""
+    """Message of an agent to the root: release the permit, as the call has ended or was cancelled, even if waiting."""
 
 
 class RateLimited(WireMessage, tag="cool_down", frozen=True):
-    """Message that the API asked for a pause."""
+    """Message of an agent to the root: the API has limited the rate; permit no model call for `seconds`."""
 
     seconds: float
 
 
 Activity = Literal["running", "waiting", "idle", "plan_pending"]
-"""Activity that an agent reports. "waiting" comes with a description; the supervisor knows the other states."""
+"""Activity that an agent reports: in a turn, waiting for other agents, without work, waiting for a plan decision."""
 
 
 class ActivityChanged(WireMessage, tag="doing", frozen=True):
-    """Message that the activity of the agent has changed."""
+    """Message of an agent to the root: its activity has changed, for example from "running" to "idle"."""
 
     activity: Activity
     what: str = ""
-    """Description of what the agent waits for."""
+    """Object of the wait, such as "2 agents" or the first line of the submitted plan; may be empty."""
 
 
 class Spawn(WireRequest[Spawned], tag="spawn", frozen=True):
-    """Request to spawn a subagent; may fail with `SpawnRefused`."""
+    """Request of an agent to the root: start another agent as its child. May fail with `SpawnRefused`."""
 
     runs_to_end = True
     request: SpawnRequest
 
 
 class StopTask(WireRequest[None], tag="stop_task", frozen=True):
-    """Request to stop an agent that this agent spawned, with its descendants; may fail with `SpawnRefused`."""
+    """Request of an agent to the root: stop its descendant `name` and all below it. May fail with `SpawnRefused`."""
 
     runs_to_end = True
     name: str
 
 
 class EnvelopeMessage(WireMessage, frozen=True):
-    """Base of messages that carry mail."""
+    """Base class of messages between root and agent that carry an envelope (one mail message with its addresses)."""
 
     content: msgspec.Raw
-    """Bytes of an envelope."""
+    """The mail message with its addresses as JSON, as `Envelope.to_bytes` returns it."""
 
     @classmethod
     def of(cls, envelope: Envelope) -> Self:
-        """Wrap *envelope*."""
+        """Return the message that carries *envelope*, a mail message."""
         return cls(content=msgspec.Raw(envelope.to_bytes()))
 
     def envelope(self) -> Envelope:
-        """Decode the envelope in `content`. Raises `EnvelopeCorrupt`."""
+        """Return the mail message in `content`, decoded. Raises `EnvelopeCorrupt` if it is invalid."""
         return Envelope.from_bytes(bytes(self.content))
 
 
 class RequestShutdown(WireRequest[None], EnvelopeMessage, tag="ask_to_end", frozen=True):
-    """Request to forward a shutdown request to one incarnation of an agent; may fail with `SpawnRefused`."""
+    """Request of an agent to the root: ask the recipient of the envelope to end. May fail with `SpawnRefused`."""
 
     runs_to_end = True
 
 
 class AwaitIdle(WireRequest[None], tag="await_rest", frozen=True):
-    """Request that returns when all descendants of this agent are idle.
+    """Request of an agent to the root. The reply arrives when all descendants of the agent are idle.
 
-    None of them is running then, and no mail in a file would wake one of them.
+    At that time no descendant is working, and no unread mail in its mailbox file would give it work.
     """
 
 
 class DeliverMessage(EnvelopeMessage, tag="deliver", frozen=True):
-    """Message with mail that the agent trusts because the root sent it."""
+    """Message of the root to an agent: mail for its inbox, trusted without a signature, because the root sent it."""
 
 
 class StopWaiting(WireMessage, tag="release", frozen=True):
-    """Message to stop waiting for an agent, which continues; its report will arrive as mail."""
+    """Message of the root to an agent: stop waiting for its child `name`, which works on and reports by mail."""
 
     name: str
     why: str = ""
-    """Reason; empty if the user requested it."""
+    """Reason to stop waiting, for the model, such as "a plan waits for your answer"; empty if the user wants it."""
 
 
 class ExpectReport(WireMessage, tag="expect", frozen=True):
-    """Message that the root spawned a child for this agent without its request; a report will arrive as mail."""
+    """Message of the root to an agent: the user started a child for it, whose report will arrive as mail."""
 
     report: MessageId
 
 
 class StartInProcess(WireMessage, tag="run_here", frozen=True):
-    """Message to run an agent as a task of this process, with a new channel *line* inside this channel."""
+    """Message of the root to an agent process: run another agent in it as a task, over the inner channel `line`."""
 
     line: int
     duty: msgspec.Raw
-    """Spec of the agent."""
+    """Start parameters of the agent: an `AgentSpec` as JSON."""
 
 
 class RelayedMessage(WireMessage, tag="relayed", frozen=True):
-    """Frame of the channel *line* inside this channel."""
+    """Frame from or for an agent that is a task of another agent's process, wrapped with its channel number `line`."""
 
     line: int
     said: msgspec.Raw
 
 
 class SignalAgent(WireMessage, tag="signal", frozen=True):
-    """Signal for the in-process agent of channel *line*: SIGKILL kills the agent, others interrupt its turn."""
+    """Signal of the root for the agent task on channel `line`: SIGKILL cancels the task, others only its turn."""
 
     line: int
     number: int
 
 
 class RunOver(WireMessage, tag="over", frozen=True):
-    """Message that the in-process agent of channel *line* has ended and sends no more messages."""
+    """Message of a process to the root: its agent task on channel `line` has ended and sends no more messages."""
 
     line: int
     status: int
-    """Exit status as of a process: 0 for success, negative for an agent that was killed."""
+    """Exit status, as of a process: 0 for success, positive for a failure, negative if the agent was killed."""
 
 
 class RunFailed(WireMessage, tag="unable", frozen=True):
-    """Message that the sender ends because it cannot do its work."""
+    """Message of an agent to the root, or of the root to its client: the sender ends without success, by `reason`."""
 
     reason: str
     is_for_user: bool = False
-    """True if the user must correct an input."""
+    """True if the user must correct an input, such as a setting or a file; a restart would then fail again."""
 
 
 OwnMessage = (
@@ -183,7 +184,7 @@ OwnMessage = (
     | SubmitPlan
     | DecidePlan
 )
-"""Messages and requests that an agent sends about itself."""
+"""Messages and requests of an agent about its own run, unlike those that its process forwards for other agents."""
 AgentMessage = OwnMessage | RelayedMessage | RunOver
 RootMessage = DeliverMessage | StopWaiting | ExpectReport | CompactJob | StartInProcess | RelayedMessage | SignalAgent
 AgentFrame = Frame[AgentMessage]

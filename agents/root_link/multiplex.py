@@ -1,4 +1,4 @@
-"""Channels inside a channel, for several agents in one process."""
+"""Channels inside a channel, so that several agents in one process share the connection of the process to the root."""
 
 from collections.abc import Callable
 from typing import Generic
@@ -16,7 +16,7 @@ from coterie.framing import FRAME_LIMIT
 
 @attrs.define(eq=False)
 class SubChannel(Generic[Received]):
-    """A `MessageChannel` inside another channel, created by `SubChannels.open`."""
+    """`MessageChannel` whose frames travel inside another channel, with its number. Created by `SubChannels.open`."""
 
     _number: int
     _send: Callable[[WireMessage], None]
@@ -24,11 +24,11 @@ class SubChannel(Generic[Received]):
     _decoder: msgspec.json.Decoder[Received]
 
     def send(self, message: msgspec.Struct, limit: int = FRAME_LIMIT) -> None:
-        """Send *message* on the outer channel; as `MessageChannel.send`. A closed other end ignores the message."""
+        """Send *message* through the outer channel; lost if the peer has closed the inner one. Raises `ControlLost`."""
         self._send(RelayedMessage(line=self._number, said=msgspec.Raw(encode_frame(message, limit))))
 
     async def receive(self) -> Received | None:
-        """Return the next message; as `MessageChannel.receive`."""
+        """Wait for the next message; None if this channel is closed. Raises `ControlLost` for an invalid message."""
         try:
             return self._decoder.decode(await self._incoming.receive())
         except trio.EndOfChannel:
@@ -39,22 +39,22 @@ class SubChannel(Generic[Received]):
 
 @attrs.define(eq=False)
 class SubChannels(Generic[Received]):
-    """Local ends of all channels inside an outer channel. The receiver of the outer channel calls `handle`."""
+    """All channels inside one outer channel, at one end of it. The task that reads the outer channel calls `handle`."""
 
     _send: Callable[[WireMessage], None]
-    """Sends on the outer channel."""
+    """Function that sends a message on the outer channel."""
     _decoder: msgspec.json.Decoder[Received]
     _open: dict[int, trio.MemorySendChannel[msgspec.Raw]] = attrs.field(factory=dict, init=False)
 
     def open(self, number: int) -> SubChannel[Received]:
-        """Open the local end of a new channel; it receives until `close` is called with its number."""
+        """Open this end of the inner channel *number*, and return it. The peer opens its end with the same number."""
         # As large as the queue of a socket: one task receives for all channels, and must not block on one of them.
         incoming, received = trio.open_memory_channel[msgspec.Raw](OUTGOING_LIMIT)
         self._open[number] = incoming
         return SubChannel(number, self._send, received, self._decoder)
 
     def handle(self, message: RelayedMessage) -> None:
-        """Pass *message* to its channel, unless that is closed. A channel with a full queue is closed."""
+        """Queue the content of *message* for its inner channel. Dropped if that is closed; a full queue closes it."""
         try:
             if (incoming := self._open.get(message.line)) is not None:
                 incoming.send_nowait(message.said)
@@ -62,11 +62,11 @@ class SubChannels(Generic[Received]):
             self.close(message.line)
 
     def close(self, number: int) -> None:
-        """Close a channel after the messages received so far; does nothing if the channel is closed."""
+        """Close inner channel *number*. Its reader still gets the queued messages, then None. No-op if it is closed."""
         if (incoming := self._open.pop(number, None)) is not None:
             incoming.close()
 
     def close_all(self) -> None:
-        """Close every channel."""
+        """Close every inner channel as `close` does, because the outer channel has ended."""
         for number in tuple(self._open):
             self.close(number)

@@ -1,4 +1,4 @@
-"""Services of the root as an agent uses them: gateway, spawner, prompts, approvals and mail authority."""
+"""Clients with which an agent uses the services of the root: model calls, spawning, prompts, plans, shutdowns."""
 
 import contextlib
 import itertools
@@ -37,19 +37,19 @@ from coterie.mailbox.envelope import Envelope
 from coterie.mailbox.errors import NotAllowed
 from coterie.mailbox.message_bodies import BODIES, PlanApprovalResponse, ShutdownRequest
 
-NO_USER = "There is no user to ask any longer."
+NO_USER = "No user can be asked now. Continue with calls that need no permission."
 
 
 @attrs.define(eq=False)
 class RemotePrompter:
-    """A `UserPrompter` at the other end of a channel. Several prompts may be open at the same time."""
+    """`UserPrompter` that sends permission prompts to the process at the other end of a channel, also concurrently."""
 
     _channel: RequestChannel[Any]
     _open: set[trio.CancelScope] = attrs.field(factory=set, init=False)
     _has_left: bool = attrs.field(default=False, init=False)
 
     async def ask(self, question: Question) -> Answer:
-        """Ask the user; as `UserPrompter.ask`. Cancellation withdraws the prompt. Raises `ControlLost`."""
+        """Return the user's answer, or a denial if the user has left. Cancelling withdraws it. Raises `ControlLost`."""
         if self._has_left:
             return DenyCall(NO_USER)
         with trio.CancelScope() as scope:
@@ -61,51 +61,51 @@ class RemotePrompter:
         return DenyCall(NO_USER)
 
     def leave(self) -> None:
-        """Deny all open and later prompts, because the user has left."""
+        """Answer all waiting and later prompts with a denial, because the user has left."""
         self._has_left = True
         for scope in self._open:
             scope.cancel()
 
 
 MAX_SPAWN_BYTES = FRAME_LIMIT // 2
-"""Maximum size of a spawn request, in bytes: the spec made from it must fit into a frame too."""
+"""Maximum bytes of an encoded spawn request; the larger start parameters made from it must fit a frame too."""
 
 
 @attrs.frozen
 class RemoteServices:
-    """The `Spawner`, the `PlanApprover` and the `AuthorityPort` of the root. Every method raises `ControlLost` too."""
+    """Client of the root that starts and stops agents and submits plans. Every method can raise `ControlLost`."""
 
     _channel: RequestChannel[Any]
 
     async def spawn(self, request: SpawnRequest) -> Spawned:
-        """Spawn an agent; as `Spawner.spawn`.
+        """Ask the root to start an agent, and return once it runs. Raises `SpawnRefused`.
 
-        After a cancellation the agent is spawned nevertheless and reports by mail.
+        If this call is cancelled, the agent is started nevertheless, and reports by mail.
         """
         try:
             return await self._channel.request(Spawn(request=request), MAX_SPAWN_BYTES)
         except FrameTooLarge as exc:
-            reason = "The task is too long for a message; write it into a file, and tell the agent to read the file."
+            reason = "No agent was started: the task is too long. Write it to a file, and tell the agent to read it."
             raise SpawnRefused(reason) from exc
 
     async def stop(self, name: str) -> None:
-        """Stop an agent; as `Spawner.stop`."""
+        """Ask the root to stop *name*, a descendant; return when it has ended. Raises `SpawnRefused`."""
         await self._channel.request(StopTask(name=name))
 
     async def request_shutdown(self, request: Envelope) -> None:
-        """Forward a shutdown request; as `Spawner.request_shutdown`."""
+        """Let the root send *request*, a shutdown request, to its recipient. Raises `SpawnRefused`."""
         await self._channel.request(RequestShutdown.of(request))
 
     async def wait_until_idle(self) -> None:
-        """Wait until all descendants are idle; as `Spawner.wait_until_idle`."""
+        """Wait until the root replies that all descendants of this agent are idle."""
         await self._channel.request(AwaitIdle())
 
     async def submit(self, plan: str, files: Sequence[str]) -> PlanDecision:
-        """Submit *plan*; as `PlanApprover.submit`."""
+        """Submit *plan*, which will change *files*, and wait without a timeout for the decision."""
         return await self._channel.request(SubmitPlan(plan=plan, files=tuple(files)))
 
     async def send(self, envelope: Envelope) -> Receipt:
-        """Send a message with authority; as `AuthorityPort.send`."""
+        """Let the root act on *envelope*, a plan decision or shutdown request. Raises `NotAllowed` if rejected."""
         match BODIES[envelope.kind].from_body(envelope.body):
             case PlanApprovalResponse() as response:
                 assert envelope.in_reply_to is not None, "checked by the sender"
@@ -123,7 +123,7 @@ class RemoteServices:
                 except SpawnRefused as exc:
                     refusal = exc.reason
             case _:
-                refusal = "the root does not accept this kind of message"
+                refusal = "only plan decisions and shutdown requests go through the root; use another kind"
         if refusal is not None:
             sender, recipient = envelope.sender.name, envelope.recipient.name
             raise NotAllowed(sender=sender, recipient=recipient, kind=envelope.kind, reason=refusal)
@@ -132,34 +132,34 @@ class RemoteServices:
 
 @attrs.define(eq=False)
 class RemotePermit:
-    """Permit for one call; it reports the progress of the call to the root."""
+    """Permit of the root for one model call; its methods report the progress of the call to the root."""
 
     _number: int
     _send: Callable[[AgentMessage], None]
 
     def begin(self) -> None:
-        """Report that the reply has begun; as `Permit.begin`."""
+        """Report to the root that the model has begun to reply."""
         self._send(ReplyBegan(permit=self._number))
 
     def settle(self, usage: Usage, *, is_whole: bool = True) -> None:
-        """Report the usage; as `Permit.settle`."""
+        """Report the tokens used to the root; *is_whole* is False if the reply broke off."""
         self._send(CallUsed(permit=self._number, usage=usage, is_whole=is_whole))
 
     def void(self) -> None:
-        """Report that the call cost nothing; as `Permit.void`."""
+        """Report to the root that the call cost nothing: it was not sent, or the API rejected it."""
         self._send(CallVoided(permit=self._number))
 
 
 @attrs.define(eq=False)
 class RemoteGateway:
-    """The `Gateway` of the root. Every method raises `ControlLost`."""
+    """Client of the root's `Gateway`, which permits every model call. Every method can raise `ControlLost`."""
 
     _channel: RequestChannel[Any]
     _permits: Iterator[int] = attrs.field(factory=itertools.count, init=False)
 
     @asynccontextmanager
     async def admit(self, intent: CallIntent) -> AsyncIterator[Permit]:
-        """Wait for admission of a model call; as `Gateway.admit`. Cancellation while waiting withdraws the request."""
+        """Wait until the root permits a model call; the end of the block returns the permit. Raises `BudgetSpent`."""
         number = next(self._permits)
         try:
             await self._channel.request(AdmitCall(permit=number, intent=intent))
@@ -171,5 +171,5 @@ class RemoteGateway:
                 self._channel.send(CallAbandoned(permit=number))
 
     def cool_down(self, seconds: float) -> None:
-        """Pause the calls of the whole session for *seconds*; as `Gateway.cool_down`."""
+        """Ask the root to start no model call of any agent for *seconds*, because the API limits the rate."""
         self._channel.send(RateLimited(seconds=seconds))

@@ -1,4 +1,4 @@
-"""Requests, replies and cancellation on a message channel, the same for both ends."""
+"""Requests with replies and cancellation, on a message channel. Both ends use this code, and both may send requests."""
 
 import contextlib
 import itertools
@@ -16,30 +16,30 @@ from coterie.agents.root_link.spawn_request import SpawnRefused
 from coterie.agents.root_link.wire_format import Body, Frame, RemoteError, Reply, WireMessage, WireRequest
 from coterie.framing import FRAME_LIMIT
 
-PEER_GONE = "the other end has gone"
+PEER_GONE = "the other process has ended; root.log of the session shows if it crashed"
 REMOTE_ERRORS: dict[str, type[BudgetSpent | SpawnRefused]] = {
     "BudgetSpent": BudgetSpent,
     "SpawnRefused": SpawnRefused,
 }
-"""Errors that a handler may raise to refuse a request; any other error is a bug in the handler."""
+"""Errors, by class name, with which a handler may refuse a request. Any other error is a bug in the handler."""
 
 
 @attrs.define(eq=False)
 class _PendingRequest:
     reply: Frame[Any] | None = None
-    """Frame of the reply; None before it arrives, and if the connection is lost."""
+    """Frame with the reply; None until the reply arrives, and also when the connection is lost."""
     is_over: trio.Event = attrs.field(factory=trio.Event)
 
 
 @attrs.define(eq=False)
 class ServedRequest(Generic[Body]):
-    """Request of the other end. The receiver must call `answer`."""
+    """Request that the process at the other end has sent. The receiver must call `answer`, which replies to it."""
 
     request: Body
     _number: int
     _channel: MessageChannel[Frame[Body]]
     _serving: "dict[int, ServedRequest[Body]]"
-    """The unanswered requests of the channel by number, this one included."""
+    """All received requests of the channel that are not answered yet, by number, including this one."""
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _is_withdrawn: bool = attrs.field(default=False, init=False)
 
@@ -48,9 +48,10 @@ class ServedRequest(Generic[Body]):
         handle: Callable[[Body], Awaitable[object]],
         on_withdrawn: Callable[[Body], Awaitable[None]] | None = None,
     ) -> None:
-        """Send the result of *handle*, or its error if that is in `REMOTE_ERRORS`. Raises `ControlLost`.
+        """Call *handle* with the request, and reply with its result, or with its error if that is in `REMOTE_ERRORS`.
 
-        If the requester cancels, *handle* is cancelled, no reply is sent, and *on_withdrawn* is called.
+        If the requester cancels, *handle* is cancelled, no reply is sent, and *on_withdrawn* is called. Raises
+        `ControlLost` if the reply cannot be sent.
         """
         try:
             with self._scope:
@@ -66,17 +67,16 @@ class ServedRequest(Generic[Body]):
             del self._serving[self._number]
 
     def cancel(self, *, is_withdrawn: bool) -> None:
-        """Cancel the handler, because the requester has withdrawn the request or the connection to it is lost."""
+        """Cancel the handler. *is_withdrawn* is True if the requester cancelled, False if the connection is lost."""
         self._is_withdrawn = is_withdrawn
         self._scope.cancel()
 
 
 @attrs.define(eq=False)
 class RequestChannel(Generic[Body]):
-    """One end of a channel: sends messages and requests, and serves those of the other end.
+    """One end of a channel on which both ends send messages, which need no reply, and requests, which get one.
 
-    One task receives, by `serve` or `receive`; every task may send. *Body* is the union of all types that the other end
-    sends.
+    One task calls `serve` or `receive`; every task may send. *Body* is the union of the types that the peer sends.
     """
 
     _channel: MessageChannel[Frame[Body]]
@@ -84,18 +84,18 @@ class RequestChannel(Generic[Body]):
     _pending: dict[int, _PendingRequest] = attrs.field(factory=dict, init=False)
     _serving: dict[int, ServedRequest[Body]] = attrs.field(factory=dict, init=False)
     is_closed: bool = attrs.field(default=False, init=False)
-    """True if no more replies can arrive."""
+    """True after `close`: no more replies can arrive, so each request fails with `ControlLost`."""
 
     def send(self, message: WireMessage) -> None:
-        """Queue *message* for sending. Raises `ControlLost` and `FrameTooLarge`."""
+        """Queue *message*, which gets no reply. Raises `ControlLost` if the peer has gone, and `FrameTooLarge`."""
         self._channel.send(Frame(body=message))
 
     async def request(self, message: WireRequest[Reply], limit: int = FRAME_LIMIT) -> Reply:
-        """Send *message*, of at most *limit* bytes, and return the reply.
+        """Send the request *message* of at most *limit* bytes, wait for the reply and return it.
 
-        Cancellation also cancels the request at the other end, unless the type has `runs_to_end`; a late reply is
-        ignored. Raises `ControlLost` if the connection is lost, `FrameTooLarge`, and the error of the other end, which
-        is one of `REMOTE_ERRORS`.
+        Cancelling this call also cancels the handler at the other end, unless the type has `runs_to_end`; a late reply
+        is ignored. Raises `ControlLost` if the connection is lost, `FrameTooLarge`, and the error of `REMOTE_ERRORS`
+        with which the handler refused the request.
         """
         if self.is_closed:
             raise ControlLost(PEER_GONE)
@@ -123,11 +123,11 @@ class RequestChannel(Generic[Body]):
         on_request: Callable[[Body], Awaitable[object]],
         on_withdrawn: Callable[[Body], Awaitable[None]] | None = None,
     ) -> None:
-        """Handle messages and requests until the other end closes; each request runs in a task of *nursery*.
+        """Receive messages and requests of the other end, and handle them, until the other end closes the channel.
 
-        *on_message* handles a message that needs no reply; the next frame is read after it returns. *on_request* and
-        *on_withdrawn* are as for `ServedRequest.answer`. The caller then cancels *nursery*, which cancels unfinished
-        requests without a call of *on_withdrawn*. Raises `ControlLost` for invalid data.
+        *on_message* handles a message; the next frame is read after it returns. A task in *nursery* answers each
+        request with *on_request* and *on_withdrawn*, see `ServedRequest.answer`. After the return the caller cancels
+        *nursery*, to cancel unanswered requests without *on_withdrawn*. Raises `ControlLost` for invalid data.
         """
         while (received := await self.receive()) is not None:
             if isinstance(received, ServedRequest):
@@ -136,9 +136,9 @@ class RequestChannel(Generic[Body]):
                 await on_message(received)
 
     async def receive(self) -> Body | ServedRequest[Body] | None:
-        """Return the next message or request, None if the other end has closed. Raises `ControlLost`.
+        """Wait for the next message or request; None if the other end has closed the channel. Raises `ControlLost`.
 
-        Handles replies and cancellations that arrive before it.
+        Earlier replies are passed to the tasks in `request`; earlier cancellations cancel the handlers of requests.
         """
         while (frame := await self._channel.receive()) is not None:
             if frame.reply_to is not None:
@@ -149,7 +149,7 @@ class RequestChannel(Generic[Body]):
                 if (served := self._serving.get(frame.cancel)) is not None:  # The reply may have been sent already.
                     served.cancel(is_withdrawn=True)
             elif frame.body is None or isinstance(frame.body, WireRequest) != (frame.id is not None):
-                raise ControlLost("the process at the other end sent a frame that is neither a message nor a request")
+                raise ControlLost("the other process sent neither message nor request; use one version of Coterie")
             elif frame.id is not None:
                 served = self._serving[frame.id] = ServedRequest(frame.body, frame.id, self._channel, self._serving)
                 return served
@@ -158,7 +158,7 @@ class RequestChannel(Generic[Body]):
         return None
 
     def close(self) -> None:
-        """Raise `ControlLost` in all pending and later requests, and cancel the handlers of served requests."""
+        """Make all pending and later requests raise `ControlLost`, and cancel the handlers of received requests."""
         self.is_closed = True
         for pending in self._pending.values():
             pending.is_over.set()
@@ -171,20 +171,20 @@ def _encode(value: object) -> msgspec.Raw:
 
 
 def _decode_reply(kind: type[WireRequest[Reply]], frame: Frame[Any]) -> Reply:
-    """Return the result of *frame*, or raise its error. Raises `ControlLost` for an invalid reply."""
+    """Return the result in *frame*, the reply to a *kind* request, or raise its error. Invalid is `ControlLost`."""
     try:
         if frame.error is None:
             decoder: msgspec.json.Decoder[Reply] = _reply_decoder(kind)
             return decoder.decode(frame.result)
         error = msgspec.json.decode(frame.error.fields, type=REMOTE_ERRORS[frame.error.kind])
     except (KeyError, msgspec.DecodeError) as exc:
-        raise ControlLost(f"invalid reply to {kind.__name__}: {exc}") from exc
+        raise ControlLost(f"invalid reply to {kind.__name__} request: {exc}; use one version of Coterie") from exc
     # Constructed again, because a decoded exception has no `args`.
     raise type(error)(**attrs.asdict(error, recurse=False))
 
 
 @cache
 def _reply_decoder(kind: type[WireRequest[Reply]]) -> msgspec.json.Decoder[Reply]:
-    """Return the decoder for the reply type of *kind*, the parameter of `WireRequest`."""
+    """Return the JSON decoder of replies to the request class *kind*; their type is the parameter of `WireRequest`."""
     [reply] = get_args(kind.__orig_bases__[0])  # type: ignore[attr-defined]  # set on each subclass of a generic class
     return msgspec.json.Decoder(reply)

@@ -1,4 +1,4 @@
-"""Connection of an agent to the root of its session."""
+"""Connection of an agent to the root (supervisor process of the session), as the agent uses it."""
 
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -31,29 +31,29 @@ from coterie.agents.root_link.wire_format import WireMessage
 from coterie.mailbox.envelope import Envelope, MessageId
 
 StoreMessage = Callable[[Envelope], Awaitable[object]]
-"""Stores a trusted message in the mailbox of the agent."""
+"""Function that stores a mail message from the root, which needs no signature, in the mailbox of the agent."""
 InProcessMessage = StartInProcess | RelayedMessage | SignalAgent
-"""Messages about agents that are tasks of the same process."""
+"""Messages of the root to an agent process about other agents that are tasks of this process."""
 
 
-NOT_STARTED = "it has not started yet"
+NOT_STARTED = "the agent has not started yet; try again soon"
 
 
 @attrs.frozen(kw_only=True)
 class AgentHandlers:
-    """Handlers of the root's messages about a built agent; the defaults are used until the agent is built."""
+    """Handlers of the root's messages to an agent. The defaults, for an agent that is not built yet, do nothing."""
 
     release: Callable[[str, str], None] = lambda _name, _why: None
-    """Stops the wait for the agent of this name, for the given reason."""
+    """Function that ends the agent's wait for the child of the given name, with a reason for the model."""
     expect: Callable[[MessageId], None] = lambda _report: None
-    """Makes the agent wait, before it ends, for the report of a child that the root spawned for it."""
+    """Function that makes the agent wait, before it ends, for the report with the given message id."""
     compact: Callable[[CompactJob], Awaitable[CompactionDone | NotCompacted]] | None = None
-    """Compacts the conversation of the agent."""
+    """Function that replaces old turns of the agent's conversation by a summary; None until the agent is built."""
 
 
 @attrs.define(eq=False)
 class RootConnection:
-    """Agent's end of the connection, with the services of the root."""
+    """Agent's end of the connection to the root: handles messages of the root and gives access to its services."""
 
     _channel: RequestChannel[RootMessage]
     gate: RemoteGateway = attrs.field(init=False)
@@ -62,7 +62,7 @@ class RootConnection:
     _handlers: AgentHandlers = attrs.field(factory=AgentHandlers, init=False)
     _compact_refusal: str = attrs.field(default=NOT_STARTED, init=False)
     _in_process: Callable[[InProcessMessage], None] | None = attrs.field(default=None, init=False)
-    """Handles messages about agents that are tasks of this process; None outside `hosting`."""
+    """Handler of messages about agents that are tasks of this process; None outside of a `hosting` block."""
     _store: StoreMessage | None = attrs.field(default=None, init=False)
     _has_store: trio.Event = attrs.field(factory=trio.Event, init=False)
 
@@ -72,7 +72,7 @@ class RootConnection:
 
     @contextmanager
     def delivering_to(self, store: StoreMessage) -> Iterator[None]:
-        """Store trusted mail by *store* within the block, including mail that arrived before; later mail is lost."""
+        """Within the block, pass mail from the root to *store*, also mail that arrived earlier; later mail is lost."""
         self._store = store
         self._has_store.set()
         try:
@@ -82,7 +82,7 @@ class RootConnection:
 
     @contextmanager
     def handling(self, handlers: AgentHandlers) -> Iterator[None]:
-        """Pass the root's messages about the agent to *handlers* within the block."""
+        """Within the block, pass the root's messages about children, reports and compaction to *handlers*."""
         self._handlers = handlers
         try:
             yield
@@ -91,7 +91,7 @@ class RootConnection:
 
     @contextmanager
     def hosting(self, handler: Callable[[InProcessMessage], None]) -> Iterator[None]:
-        """Pass messages about agents that are tasks of this process to *handler* within the block."""
+        """Within the block, pass the root's messages about agents that are tasks of this process to *handler*."""
         self._in_process = handler
         try:
             yield
@@ -99,21 +99,21 @@ class RootConnection:
             self._in_process = None
 
     def send(self, message: WireMessage) -> None:
-        """Send *message* to the root; as `RequestChannel.send`."""
+        """Queue *message* for the root. Raises `ControlLost` if the root has ended, and `FrameTooLarge`."""
         self._channel.send(message)
 
     def report_activity(self, activity: Activity, what: str = "") -> None:
-        """Report the current activity of the agent to the root. Raises `ControlLost`."""
+        """Report to the root that the agent is now in *activity*, such as "idle". Raises `ControlLost`."""
         self.send(ActivityChanged(activity=activity, what=what))
 
     def report_failure(self, reason: str, *, is_for_user: bool) -> None:
-        """Report to the root why the agent ends before its work is done. Raises `ControlLost`."""
+        """Report to the root why the agent fails; *is_for_user* if the user must fix it. Raises `ControlLost`."""
         self.send(RunFailed(reason=reason, is_for_user=is_for_user))
 
     async def serve(self, nursery: trio.Nursery) -> None:
-        """Handle the root's messages, and its requests in *nursery*, until it closes; then raise `ControlLost`."""
+        """Handle the root's messages, and requests in tasks of *nursery*, until it ends; then raise `ControlLost`."""
         await self._channel.serve(nursery, self._handle_message, self._handle_request)
-        raise ControlLost("the root process of the session has ended")
+        raise ControlLost("the root process of the session has ended; `coterie resume` continues the session")
 
     async def _handle_message(self, message: RootMessage) -> None:
         match message:
@@ -138,7 +138,7 @@ class RootConnection:
 
 @asynccontextmanager
 async def open_root_connection(stream: trio.SocketStream) -> AsyncIterator[RootConnection]:
-    """Connect to the root over *stream* until the block ends; as `open_root_connection_on`."""
+    """Open the connection to the root over *stream*. If the root ends, cancel the block and raise `ControlLost`."""
     lost: ControlLost | None = None
     async with open_channel(stream, root_decoder) as channel:
         try:
@@ -152,10 +152,10 @@ async def open_root_connection(stream: trio.SocketStream) -> AsyncIterator[RootC
 
 @asynccontextmanager
 async def open_root_connection_on(frames: MessageChannel[RootFrame]) -> AsyncIterator[RootConnection]:
-    """Connect to the root on *frames* until the block ends; trusted mail waits until `delivering_to` is entered.
+    """Open the connection to the root over the channel *frames*, and handle messages of the root within the block.
 
-    If the root has gone or sends invalid data, the block is cancelled and `ControlLost` raised, because an agent
-    without a supervisor must end.
+    Mail from the root waits until `delivering_to` is entered. If the root ends or sends invalid data, the block is
+    cancelled and `ControlLost` raised, because an agent must not run without its supervisor.
     """
     lost: ControlLost | None = None
     channel: RequestChannel[RootMessage] = RequestChannel(frames)

@@ -1,6 +1,6 @@
 """Entry point of an agent process: runs the task, reports the result and exits.
 
-Importing this module imports the SDK; the zygote has done so before any agent is forked.
+Importing this module imports the SDK. The zygote (warm process from which agents are forked) does so before any fork.
 """
 
 import signal
@@ -38,18 +38,18 @@ from coterie.session_directory import SessionDirectory
 
 
 def combine_lead_task(task: str, message: str) -> str:
-    """Return the task of a resumed lead that crashed before it received *task*, the first task of its session.
+    """Return the task of a lead (first agent of a session) that has not received *task*, the session's first task, yet.
 
-    *message* is the new message of the user; if both differ, the lead gets both.
+    *message* is the text of this start. It differs if the lead crashed before it received *task*; both are then joined.
     """
     return message or task if message in ("", task) else f"{task}\n\n{message}"
 
 
 def complete_spec(spec: AgentSpec, session: SessionDirectory, known: Sequence[str]) -> AgentSpec:
-    """Return *spec* with the working directory of the agent, and with the task only if the agent does not have it yet.
+    """Return *spec* with the agent's working directory, and with an empty task if a resumed agent has it in *known*.
 
-    A fork in a worktree also gets a notice that its working directory has changed. *known* are the user texts in the
-    transcript of the agent.
+    *known* are the user texts in the agent's transcript; a lead without any gets the session's first task. The task of
+    a fork (agent with its parent's conversation) in a git worktree begins with a notice about the new directory.
     """
     task, worktree = spec.task, spec.workspace.worktree
     if worktree is not None and spec.fork is not None and task:
@@ -64,7 +64,7 @@ def complete_spec(spec: AgentSpec, session: SessionDirectory, known: Sequence[st
 
 
 def main(payload: bytes, descriptors: Sequence[int]) -> int:
-    """Run one agent and return the exit status for the root; the first of *descriptors* is the control socket."""
+    """Run the agent of the encoded spec *payload* and return its exit status; *descriptors*: the socket to the root."""
     spec = AgentSpec.from_bytes(payload)
     with inject_faults(spec.name):
         return trio.run(_run_agent, spec, descriptors[0])
@@ -83,9 +83,10 @@ async def _run_agent(spec: AgentSpec, control: int) -> int:
 async def _run_spec(
     spec: AgentSpec, root: RootConnection, interrupting: Interrupting, process_mail: ProcessMail | None = None
 ) -> int:
-    """Run the agent of *spec* and report to its parent; report a failure to the root, which informs the parent.
+    """Run the agent of *spec*, report to its parent agent, and return the exit status.
 
-    An in-process agent uses *process_mail*, the mail of its process; None opens the mail of a new process.
+    If it fails, report this to the root (supervisor process), which informs the parent. An agent that is a task in its
+    parent's process uses *process_mail*, the mail of that process; None opens the mail of a new process.
     """
     try:
         async with _open(spec, root, process_mail) as runner:
@@ -132,7 +133,7 @@ async def _open(spec: AgentSpec, root: RootConnection, process_mail: ProcessMail
 
 
 async def _run(runner: AgentRunner, interrupting: Interrupting) -> None:
-    """Run the agent until its task or its job is done, and send the result to its parent."""
+    """Run the agent's task and send the result to its parent, or run its offline job, which sends no result."""
     spec, mail = runner.parts.spec, runner.parts.mail
 
     async def send(notification: TaskNotification) -> None:
@@ -155,7 +156,7 @@ async def _run(runner: AgentRunner, interrupting: Interrupting) -> None:
 
 @asynccontextmanager
 async def _interrupt_on_sigterm(interrupt: Callable[[], None]) -> AsyncIterator[None]:
-    """Call *interrupt* on SIGTERM within the block."""
+    """Within the block, call *interrupt*, which stops the agent's current turn, whenever SIGTERM arrives."""
 
     async def watch() -> None:
         async for _ in signals:

@@ -1,4 +1,4 @@
-"""Runner of a built agent: one task, the mail loop of a teammate, or an offline job, with the events of the run.
+"""Runner of an agent: runs one task, the mail loop of a teammate, or an offline job, and emits start and end events.
 
 Importing this module imports the SDK.
 """
@@ -27,7 +27,7 @@ from coterie.errors import ConfigInvalid
 
 
 def run_started_event(parts: AgentParts, agent: Agent) -> RunStarted:
-    """Return the event that a run of *agent* has started."""
+    """Return the event that a run of *agent* has started, with its model, tools, permission mode and directory."""
     spec, definition = parts.spec, parts.definition
     return RunStarted(
         session=parts.files.session.id,
@@ -43,7 +43,7 @@ def run_started_event(parts: AgentParts, agent: Agent) -> RunStarted:
 
 
 def run_finished_event(ended: RunEnded) -> Finished:
-    """Return the event that a run has ended."""
+    """Return the event that a run has ended, with reason, result, usage, cost and error from *ended*."""
     return Finished(
         reason=ended.reason,
         result=ended.text,
@@ -56,12 +56,12 @@ def run_finished_event(ended: RunEnded) -> Finished:
 
 
 ReportEnd = Callable[[RunEnded], Awaitable[None]]
-"""Function that sends the result of a run to the parent."""
+"""Function that sends the result of a finished run to the agent's parent."""
 
 
 @attrs.frozen(kw_only=True)
 class AgentRunner:
-    """Runs a built agent. Created by `open_agent_runner`, before the first message and the first model call."""
+    """Runner of one agent that is completely built, but has not run in this process. `open_agent_runner` creates it."""
 
     parts: AgentParts
     agent: Agent
@@ -70,18 +70,18 @@ class AgentRunner:
     _on_demand: OnDemandCompaction
 
     async def run(self, report: ReportEnd) -> None:
-        """Run the agent until its task is done, then send the result by *report* and emit the event of the end.
+        """Run the agent until its task is done, then send the result by *report* and emit the event `Finished`.
 
-        While the agent's background children run, the runner waits for their reports and continues with them.
-        Cancellation stops the run immediately; recorded data stays, and the end event has the reason "cancelled".
-        Raises `ReplyMalformed`, `OSError`, and the exceptions of *report*.
+        While sub-agents work in the background, the agent waits for their reports and continues with them.
+        Cancellation stops the run immediately; recorded data stays, and the event has the reason "cancelled". Raises
+        `ReplyMalformed`, `OSError`, and the exceptions of *report*.
         """
         await self._run_and_report(self._run, report)
 
     async def run_teammate(self, report: ReportEnd, *, lead: str | None) -> None:
-        """Run a teammate by `run_mail_loop` until it is asked to shut down; otherwise as `run`.
+        """Run a teammate (agent that waits for messages after its task) until it is asked to shut down.
 
-        The agent sends *lead* an idle notice each time it becomes idle.
+        It sends the agent *lead* an idle notice each time it becomes idle. Report and errors are the same as in `run`.
         """
         mail = self.parts.mail
         membership = TeamMembership(router=mail.router, sender=mail.sender, lead=lead)
@@ -94,10 +94,10 @@ class AgentRunner:
         )
 
     async def run_job(self, job: OfflineJob) -> None:
-        """Run *job* instead of a task, without a turn. Calls that a crash left open get a result first.
+        """Run an offline job, such as a compaction, without a turn; first, answer tool calls that a crash left open.
 
-        An interrupt by `Agent.interrupt` stops the job before or after its change, never in between. A failure of the
-        job is an event. Raises `ConfigInvalid` for a job that the agent cannot run, and `OSError`.
+        `Agent.interrupt` stops the job before or after its change, never in between. A failure of the job becomes an
+        event. Raises `ConfigInvalid` for a job that the agent cannot run, and `OSError`.
         """
         close_open_calls(self.agent)
         if self.agent.conversation.messages:
@@ -127,7 +127,7 @@ class AgentRunner:
                 case DreamJob() if self._steps.dreaming is not None:
                     await self._steps.dreaming.run_now(job)
                 case _:
-                    raise ConfigInvalid("memory", MEMORY_OFF)
+                    raise ConfigInvalid("memory.enabled", MEMORY_OFF)
 
     async def _run_and_report(self, run: Callable[[RunLimits], Awaitable[RunEnded]], report: ReportEnd) -> None:
         end, given = run_finished_event(RunEnded(reason="cancelled")), self.parts.spec.settings
@@ -147,7 +147,7 @@ class AgentRunner:
         except (ReplyMalformed, OSError) as exc:
             error = str(exc)
             if isinstance(exc, OSError) and exc.filename is not None:
-                error = f"{exc.filename} cannot be used: {exc.strerror}"
+                error = f"{exc.filename} cannot be used: {exc.strerror}; correct this and resume the session"
             end = msgspec.structs.replace(end, reason="failed", error=error)
             raise
         finally:
@@ -180,21 +180,21 @@ class AgentRunner:
         return ended
 
     def _unreported_children(self) -> int:
-        """Number of background children that have not reported yet."""
+        """Return the number of sub-agents in the background whose reports have not arrived yet."""
         return len(self._agent_tool.pending - self.parts.mail.messaging.reports)
 
     def _waiting(self) -> AbstractAsyncContextManager[None]:
-        """Context manager for a wait for mail; keeps the cached prefix alive while other agents work for this one."""
+        """Return a context manager for waits for mail; it refreshes the prompt cache if others work for this agent."""
         return self._agent_tool.waiting() if self._unreported_children() or self._leads_team else nullcontext()
 
     @property
     def _leads_team(self) -> bool:
-        """True if agents may work for this one without owing a report: teammates, and children messaged again."""
+        """True if agents may work for this one without a report to come: teammates, or sub-agents messaged again."""
         tool, has_sent = self._agent_tool, self.parts.mail.router.has_sent
         return self.parts.leads_team or tool.has_teammate or (tool.has_started and has_sent)
 
     async def _has_new_work(self) -> bool:
-        """Wait for mail while other agents work for this one; return True if there is new work then."""
+        """Wait for mail while other agents work for this one; return True if this agent has new work, else False."""
         unreported, mail, root = self._unreported_children(), self.parts.mail.messaging, self.parts.root
         if not (unreported or self._leads_team):
             return False
@@ -215,4 +215,4 @@ class AgentRunner:
                 await wait_for_mail_or_idle_team(self.parts.mail, self.parts.root.services)
 
 
-MEMORY_OFF = "is switched off, or the run is bare; there is no memory to update"
+MEMORY_OFF = "memory is off for this agent, so nothing can be updated; set memory.enabled = true, and omit --bare"

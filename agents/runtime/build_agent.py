@@ -1,4 +1,4 @@
-"""Construction of an agent from its parts, and of its runner.
+"""Construction of an agent from its loaded parts: its tools, its conversation, and its runner.
 
 Importing this module imports the SDK.
 """
@@ -49,13 +49,13 @@ from coterie.mailbox.tasks.task import TaskOwner
 from coterie.memory.store.change import Author
 
 THINKING_BUDGET = 4_000
-"""Thinking budget, in tokens, for models that require one."""
+"""Maximum thinking tokens for each reply, sent to models whose `thinking` parameter requires such a number."""
 
 
 def build_agent(
     parts: AgentParts, tools: dict[str, Tool], workspace: Workspace, client: ModelClient, layers: PipelineBuilder
 ) -> Agent:
-    """Build the agent from its transcript; a new agent is built from its fork point or its spec."""
+    """Build the agent with the conversation of its transcript, or a new one; that of a fork begins as its parent's."""
     spec, files, point = parts.spec, parts.files, parts.point
     window = window_of(spec.settings.model, parts.model, spec.settings.layers.window.compact_window)
     meter = WindowMeter(Thresholds.for_window(window, parts.model.max_output))
@@ -93,9 +93,9 @@ def build_agent(
 
 
 def begin_conversation(parts: AgentParts, tools: Mapping[str, Tool], thresholds: Thresholds) -> Conversation:
-    """Begin a conversation; its key header, tools and system prompt never change.
+    """Return a new conversation without messages, with the agent's request parameters, tools and system prompt.
 
-    Only the embedded server offers cache edits.
+    It allows cache edits (deletion of cached results) only with the embedded server, because the real API has none.
     """
     settings, model, clearing = parts.spec.settings, parts.model, parts.spec.settings.layers.clearing
     header = KeyHeader(
@@ -142,10 +142,10 @@ def _build_workspace(
 
 
 def build_web_tools(parts: AgentParts) -> tuple[Tool, ...]:
-    """Return WebFetch if the existing conversation has the tool, or if the settings of a new one list a host.
+    """Return a tuple with the WebFetch tool, or an empty one. Raises `ConfigInvalid` for an invalid host.
 
-    An existing conversation keeps the tool even if the list is empty now; every call is then refused. Raises
-    `ConfigInvalid`.
+    A new conversation gets the tool if the settings of the agent and of all agents above it list hosts. An existing one
+    keeps the tool even if a list is empty now; every call is then refused.
     """
     # Imported here, because page_text imports an HTTP client that only agent processes need.
     from coterie.agents.tools.web.page_text import load_page  # noqa: PLC0415
@@ -159,7 +159,7 @@ def build_web_tools(parts: AgentParts) -> tuple[Tool, ...]:
 def build_agent_tool(
     parts: AgentParts, fork_point: Callable[[], Path], waiting: Callable[[], AbstractAsyncContextManager[None]]
 ) -> AgentTool:
-    """Build the Agent tool, which expects the reports of children that an earlier incarnation spawned."""
+    """Build the Agent tool, which starts sub-agents; it also expects reports of those started before a restart."""
     incarnation, unreported = parts.spec.incarnation, parts.unreported_children
     return AgentTool(
         parts.root.services,
@@ -174,9 +174,9 @@ def build_agent_tool(
 
 
 def build_all_tools(parts: AgentParts, agent_tool: AgentTool, mcp: McpClient) -> dict[str, Tool]:
-    """Build the tools of the agent, in the order of a request. Raises `ConfigInvalid`.
+    """Build all tools that the agent can run, by name, in the order of a new request. Raises `ConfigInvalid`.
 
-    An existing conversation has the tools that it began with.
+    The requests of an existing conversation still contain the tool definitions with which it began.
     """
     root, mail = parts.root, parts.mail
     plan_mode = PlanMode(
@@ -203,10 +203,10 @@ def build_all_tools(parts: AgentParts, agent_tool: AgentTool, mcp: McpClient) ->
 
 @asynccontextmanager
 async def open_agent_runner(parts: AgentParts, client: ModelClient, mcp: McpClient) -> AsyncIterator[AgentRunner]:
-    """Build the agent of *parts*, start its background work, and yield its runner.
+    """Build the agent from *parts*, start the background work of its layers, and yield its runner.
 
-    Leaving the block kills the background jobs of the agent and releases its tasks. Raises `ConfigInvalid` and
-    `OSError`.
+    Leaving the block kills the agent's shell commands in the background, and makes the tasks that it had claimed
+    available to others. Raises `ConfigInvalid` and `OSError`.
     """
     spec, files, mail = parts.spec, parts.files, parts.mail
     agent: Agent

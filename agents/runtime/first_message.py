@@ -1,4 +1,4 @@
-"""Next user message of a conversation: the task, or the news since the last run."""
+"""User message at the start of an agent's run: the task, or news such as mail that arrived since the last run."""
 
 from collections.abc import Sequence
 
@@ -19,20 +19,20 @@ from coterie.mailbox.errors import MailboxFailed
 
 NO_TEAMMATES = "You can also write to other agents that you know of."
 RECALL_TIMEOUT = 0.5
-"""Seconds to wait for memories that fit the task; a search usually takes some milliseconds."""
+"""Maximum seconds to wait for memories that match the task; a search usually takes some milliseconds."""
 
 
 @attrs.frozen(kw_only=True)
 class NextUserMessage:
-    """Adds the next user message to the conversation of one agent at the start of a run."""
+    """Function object that adds the next user message to the conversation of one agent at the start of a run."""
 
     parts: AgentParts
     recall: MemoryRecall | None
 
     async def __call__(self, agent: Agent) -> None:
-        """Append the message to the conversation of *agent*, unless it is there; close calls that a crash left open.
+        """Append the user message of this run to the conversation of *agent*, unless it is there or nothing is new.
 
-        Raises `OSError` if the message cannot be recorded.
+        First, tool calls that a crash left without a result get one. Raises `OSError` if the transcript is unwritable.
         """
         parts, task = self.parts, self.parts.spec.task
         start_blocks = await parts.hooks.begin(agent)
@@ -57,7 +57,7 @@ class NextUserMessage:
             agent.append_message("user", blocks, *waiting.records, *self._records(agent, user_texts), *recalled.records)
 
     async def _begin(self, agent: Agent, start_blocks: Sequence[bytes], recalled: AddedBlocks) -> None:
-        """Append the first message; for a teammate without a task, keep its beginning until a message arrives."""
+        """Append the first message: context and task. If a teammate has no task, keep the context until mail comes."""
         plan = self.parts.spec.plan
         texts = [await self._context(agent), *self._team_texts(agent.identity.agent)]
         texts += [] if plan is None else [render("plan_required", approver=plan.description)]
@@ -74,11 +74,11 @@ class NextUserMessage:
         agent.append_message("user", blocks, *self._records(agent, user_texts), *recalled.records)
 
     def _records(self, agent: Agent, user_texts: list[str]) -> list[Addition]:
-        """Return records of *user_texts* and of the skills that they have loaded."""
+        """Return transcript records of *user_texts* and of new tool state, such as skills that these texts loaded."""
         return [*([UserTextRecord(texts=user_texts)] if user_texts else []), *agent.workspace_changes()]
 
     def _has_mail(self, agent: Agent) -> bool:
-        """True if mail waits that is worth a turn; a mailbox that cannot be read is an event."""
+        """Return True if mail has arrived that needs a turn; False, after an event, if the mailbox cannot be read."""
         try:
             return self.parts.mail.messaging.poll()
         except MailboxFailed as exc:
@@ -98,10 +98,10 @@ class NextUserMessage:
         return context_text(parts.spec.directory, agent.clock, parts.instructions, *lists)
 
     def _team_texts(self, name: str) -> list[str]:
-        """Return the texts about the team for the agent *name*.
+        """Return texts for the first message of agent *name*: shared directory, team that it leads, its teammates.
 
-        These texts are separate from the context text, because sessions of one project share the bytes of the context
-        text as long as it contains no name of a session.
+        They are not part of the context text, so that this text is the same in all sessions of a project and stays in
+        the prompt cache.
         """
         parts, teammate = self.parts, ""
         if parts.spec.is_teammate and (lead := parts.spec.parent) is not None:
@@ -113,7 +113,7 @@ class NextUserMessage:
         return [text for text in (scratch, team, teammate) if text]
 
     async def _recalled(self) -> AddedBlocks:
-        """Return memories that fit the task; memories that a model ranks come with a later message."""
+        """Return blocks with memories that match the task. Memories that a model selects come with a later message."""
         task = self.parts.spec.task
         if self.recall is None or not task:
             return NOTHING

@@ -1,4 +1,4 @@
-"""Agents that run as tasks of this agent process, each with its own channel to the root."""
+"""Host of agents that run as tasks in the process of their parent, each with its own channel to the root process."""
 
 import contextlib
 import signal
@@ -25,20 +25,20 @@ from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.errors import first_exception
 
 FAILED = 1
-"""Exit status of an agent that could not start, or could not report to its parent."""
+"""Exit status of an agent that could not start, or could not send its report to its parent."""
 END_TIMEOUT = 5.0
-"""Seconds for in-process agents that have finished their work to exit when their parent exits."""
+"""Maximum seconds for agents with finished work to exit when their parent, in whose process they run, exits."""
 
 
 Interrupting = Callable[[Callable[[], None]], AbstractAsyncContextManager[None]]
-"""Context manager within which the turn of an agent can be interrupted from outside by the given function."""
+"""Function that gets a function to interrupt an agent; in the block of the returned manager, signals may call it."""
 AgentMain = Callable[[AgentSpec, RootConnection, Interrupting], Awaitable[int]]
-"""Runs one agent and returns its exit status; an agent that fails has reported the reason to the root."""
+"""Function that runs one agent and returns its exit status; if the agent fails, it first tells the root the reason."""
 
 
 @attrs.define(eq=False)
 class _InProcessAgent:
-    """One agent that is a task of this process."""
+    """One agent that runs as a task in the process of its parent agent."""
 
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     has_worked: bool = False
@@ -46,7 +46,7 @@ class _InProcessAgent:
 
     @asynccontextmanager
     async def interrupting(self, interrupt: Callable[[], None]) -> AsyncIterator[None]:
-        """Let `handle_signal` call *interrupt* within the block; an `Interrupting`."""
+        """Within the block, let `handle_signal` call *interrupt* to stop the agent's turn. Of type `Interrupting`."""
         self._interrupt = interrupt
         try:
             yield
@@ -55,7 +55,7 @@ class _InProcessAgent:
             self.has_worked = True
 
     def handle_signal(self, number: int) -> None:
-        """Cancel the agent on SIGKILL; any other signal interrupts its turn."""
+        """Handle a signal that the root has sent to the agent: SIGKILL cancels the agent, any other stops its turn."""
         if number == signal.SIGKILL:
             self.scope.cancel()
         elif self._interrupt is not None:
@@ -64,7 +64,7 @@ class _InProcessAgent:
 
 @attrs.define(eq=False)
 class _InProcessHost:
-    """Host of the agents that one agent has started in its process."""
+    """Host of the sub-agents that run as tasks in the process of one agent, which started them."""
 
     _root: RootConnection
     _run_main: AgentMain
@@ -74,7 +74,7 @@ class _InProcessHost:
     _is_leaving: bool = attrs.field(default=False, init=False)
 
     def handle(self, message: InProcessMessage) -> None:
-        """Handle a message of the root that `RootConnection.hosting` passes on."""
+        """Handle a message of the root process: start an agent in this process, or pass a message or signal to one."""
         match message:
             case StartInProcess() if self._is_leaving:
                 self._root.send(RunOver(line=message.line, status=-signal.SIGKILL))
@@ -88,7 +88,7 @@ class _InProcessHost:
                     named.handle_signal(message.number)
 
     def close(self) -> None:
-        """Cancel all agents that are still running, and give the others `END_TIMEOUT` seconds to exit."""
+        """Start no more agents, cancel those that still work, and give the others `END_TIMEOUT` seconds to exit."""
         self._is_leaving = True
         self._nursery.cancel_scope.deadline = trio.current_time() + END_TIMEOUT
         for agent in self._agents.values():
@@ -96,7 +96,7 @@ class _InProcessHost:
                 agent.scope.cancel()
 
     async def _run(self, message: StartInProcess, agent: _InProcessAgent, channel: SubChannel[RootFrame]) -> None:
-        """Run one agent until all of its tasks have ended, then report to the root. Its errors stay inside it."""
+        """Run one agent to its end, then send its exit status to the root. Its errors do not end other agents."""
         status = -signal.SIGKILL
         try:
             with agent.scope:
@@ -125,7 +125,7 @@ class _InProcessHost:
 
 @asynccontextmanager
 async def open_in_process_host(root: RootConnection, run_main: AgentMain) -> AsyncIterator[None]:
-    """Within the block, let the root start agents in this process, each by *run_main*, as children of this agent.
+    """Within the block, let the root process start sub-agents of this agent in its process, each by *run_main*.
 
     At the end of the block, agents that have finished their work may exit, and the others are cancelled; all have ended
     when the block is left. An exception in one agent is a failure of that agent alone.

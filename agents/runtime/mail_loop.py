@@ -1,4 +1,4 @@
-"""Mail loop: an agent works, waits for mail and works again until it is asked to shut down."""
+"""Mail loop of a teammate: the agent works, waits for mail, and works again until it is asked to shut down."""
 
 import contextlib
 from collections.abc import Awaitable, Callable
@@ -23,25 +23,25 @@ from coterie.mailbox.router import OutgoingMessage, Router
 
 @attrs.frozen(kw_only=True)
 class TeamMembership:
-    """Sends the team messages of one agent."""
+    """Sender of an agent's messages to its team: idle notices, and responses to shutdown requests."""
 
     router: Router
     sender: Sender
     lead: str | None = None
-    """Recipient of idle notices; None to send none."""
+    """Name of the agent that gets the idle notices; None to send no notices."""
 
     async def notify_idle(self, agent: Agent, outcome: EndReason | None) -> None:
-        """Send the lead an idle notice after a run with the reason *outcome*.
+        """Send the lead a notice that the agent is idle, with the end reason *outcome* of its last run, if any.
 
-        A notice that cannot be stored is an event.
+        If the notice cannot be stored in the mailbox of the lead, emit an event with the error.
         """
         if self.lead is not None:
             await self._send(agent, self.lead, Idle(outcome=outcome))
 
     async def respond(self, agent: Agent, request: Envelope, response: ShutdownResponse) -> None:
-        """Send *response* to the sender of *request*; returns when it is stored, or after an event with the error.
+        """Send *response* to the sender of the shutdown request *request*, and wait until it is stored.
 
-        The user and the root have no mailbox; they see the end of the run instead.
+        An error becomes an event. The user and the root process get no response; they see the end of the run instead.
         """
         if request.sender.kind not in ("human", "system"):
             await self._send(agent, request.sender.name, response, request.id)
@@ -57,9 +57,9 @@ class TeamMembership:
 
 
 IdleWait = Callable[[Agent, Callable[[], Awaitable[None]]], Awaitable[None]]
-"""Waits for mail by calling the given function, and serves other requests during the wait.
+"""Function that waits for mail by calling its second argument, and meanwhile serves requests, such as a compaction.
 
-The `IdleWait` may return before mail arrives, if a request that it served has put messages into the conversation.
+It may return before mail arrives, if a request that it served has put messages into the conversation.
 """
 
 
@@ -72,13 +72,12 @@ async def run_mail_loop(
     waiting: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
     idle_wait: IdleWait | None = None,
 ) -> RunEnded:
-    """Run *agent* on its conversation and on *mail* until a run ends with another reason than "completed".
+    """Run *agent*, and again when *mail* brings work, until it must shut down or a run ends other than "completed".
 
     *limits* apply to each run. *report_state* gets every change between running and idle, and the lead gets an idle
     notice. Each wait for mail runs inside a *waiting* block and is passed to *idle_wait*. After a shutdown request, the
-    agent finishes its tool round and has one more turn to wrap up, or none if it has nothing to do. At the deadline the
-    agent is interrupted, with its open calls closed. In both cases the reason is "shutdown", and the response is stored
-    before this function returns.
+    agent finishes its tool round and has one more turn to wrap up, or none if it has nothing to do. At the deadline it
+    is interrupted. In both cases the reason of the result is "shutdown", and the response is stored before the return.
 
     Cancellation stops the agent immediately and answers no request; mail that is not in the transcript by then is
     delivered to the next incarnation. Raises as `run_loop` and *idle_wait* do, and `MailboxFailed` if the mailbox of an
@@ -111,7 +110,7 @@ async def run_mail_loop(
 
 
 async def _run(agent: Agent, mail: Messaging, limits: RunLimits) -> RunEnded:
-    """Run the loop once; interrupt it when the deadline of a shutdown request passes."""
+    """Run the turn loop of *agent* once; interrupt it when the deadline of a shutdown request in *mail* passes."""
     failure: ReplyMalformed | OSError | None = None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_interrupt_at_deadline, agent, mail)
@@ -126,7 +125,7 @@ async def _run(agent: Agent, mail: Messaging, limits: RunLimits) -> RunEnded:
 
 
 async def _interrupt_at_deadline(agent: Agent, mail: Messaging) -> None:
-    """Receive shutdown requests while the agent is running, and interrupt the agent at the deadline."""
+    """Receive mail while *agent* runs, and interrupt the agent when the deadline of a shutdown request passes."""
     while trio.current_time() < mail.shutdown.deadline:
         with trio.move_on_at(mail.shutdown.deadline):
             try:
@@ -138,7 +137,7 @@ async def _interrupt_at_deadline(agent: Agent, mail: Messaging) -> None:
 
 
 async def _shut_down(agent: Agent, mail: Messaging, membership: TeamMembership, last: RunEnded) -> RunEnded:
-    """Send the response to every shutdown request, and return *last* with the reason "shutdown"."""
+    """Answer every shutdown request, acknowledge the mail, and return the result *last* with the reason "shutdown"."""
     reasons = {"completed": "it had nothing more to do", "shutdown": "it has wrapped up"}
     reason = reasons.get(last.reason, f"its run has ended: {last.reason}")
     if last.reason == "cancelled":
@@ -152,9 +151,9 @@ async def _shut_down(agent: Agent, mail: Messaging, membership: TeamMembership, 
 
 
 async def wait_for_mail_or_idle_team(mail: AgentMail, spawner: Spawner) -> None:
-    """Wait for mail that is worth a turn or asks for shutdown, or until no other agent can send mail.
+    """Wait for mail that needs a turn or asks for shutdown, or until all other agents are idle and can send no mail.
 
-    In the last case, all mail that was sent before is stored. Raises as `Messaging.wait_for_work` does.
+    In the last case, all mail that was sent before is stored. Raises `MailboxFailed` if the mailbox cannot be read.
     """
     failure: MailboxFailed | None = None
     async with trio.open_nursery() as nursery:
@@ -175,10 +174,10 @@ async def wait_for_mail_or_idle_team(mail: AgentMail, spawner: Spawner) -> None:
 
 
 async def _wait_until_idle(mail: AgentMail, spawner: Spawner) -> None:
-    """Return when the root reports that all agents are idle, and no message was pending in this process then.
+    """Wait until the root process reports all other agents as idle, while no message in this process is pending.
 
-    An in-process agent reports that it is running before its mail counts as read. So the root knows about every message
-    that was read before the request, and if none was sent since, no agent can have been woken.
+    An agent in this process reports to the root that it is running before its mail counts as read. So the root knows
+    about every message read before the request; if no message was sent since, no agent can have been woken.
     """
     while True:
         is_read, sent = mail.is_delivered_in_process, mail.sent_in_process

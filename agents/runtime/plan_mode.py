@@ -1,4 +1,4 @@
-"""Plan mode: an agent may only read until its plan is approved."""
+"""Plan mode: an agent may only read until its plan (text about its intended work) is approved."""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -13,24 +13,21 @@ from coterie.agents.permissions.rules import RoleLimit, Rule
 from coterie.agents.root_link.messages import Activity
 from coterie.agents.runtime.setup.built_in_tools import BUILT_IN
 
-NOT_ASKED = "No plan was requested, and nothing reviews one: begin with the task."
+NOT_ASKED = "No plan was requested from you, so you cannot submit one. Begin with the task."
 APPROVED_BEFORE = PlanDecision(approve=True, by="", feedback="The plan was approved before.")
 
 
 @attrs.define(eq=False, kw_only=True)
 class PlanMode:
-    """Plan mode of one agent: restricts its permissions and submits its plan.
-
-    A `PlanApprover` for the ExitPlanMode tool.
-    """
+    """Plan mode of one agent: if a plan is required, the agent may only read until `submit` got its plan approved."""
 
     policy: PlanPolicy | None
     is_approved: bool
-    """True if the plan was approved, also if that happened in an earlier incarnation."""
+    """True if the plan was approved, now or before a restart of the agent."""
     authority: Authorizer
     approver: PlanApprover
     report_activity: Callable[[Activity, str], None]
-    """Reports the activity of the agent to the root. Raises `ControlLost`."""
+    """Function that reports the agent's activity, such as `plan_pending`, to the root process. Raises `ControlLost`."""
     _after_approval: Permissions = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -40,9 +37,9 @@ class PlanMode:
         self.authority.permissions = self._after_approval if may_act else attrs.evolve(own, mode="plan")
 
     async def submit(self, plan: str, files: Sequence[str]) -> PlanDecision:
-        """Submit *plan* as `PlanApprover.submit`; an approval restores the permissions of the agent.
+        """Submit *plan*, which will change *files*, and wait for the decision; an approval ends the plan mode.
 
-        Raises `ToolFailed`.
+        Raises `ToolFailed` if no plan was requested from the agent.
         """
         if self.policy is None:
             raise ToolFailed(NOT_ASKED)
@@ -61,10 +58,10 @@ class PlanMode:
 
 
 def _approved_permissions(permissions: Permissions, policy: PlanPolicy | None) -> Permissions:
-    """Return the permissions after an approval; if a rule approves, only those that the rule can check.
+    """Return the agent's permissions after its plan was approved: all of *permissions*, if no rule has approved it.
 
-    A command may change any file, so commands are denied. A spawned agent could do so too; the root gives it read-only
-    permissions.
+    A rule allows edits only of its files, and denies all commands, because a command may change any file. The root
+    process gives read-only permissions to agents that this agent starts.
     """
     if policy is None or policy.by != "rule":
         return permissions

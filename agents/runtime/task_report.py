@@ -1,4 +1,4 @@
-"""End of an agent: the report to its parent, and the release of its tasks."""
+"""End of an agent: the report to its parent agent, and the release of the tasks that it had claimed."""
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -36,7 +36,7 @@ _OUTCOMES: Mapping[EndReason, tuple[Literal["completed", "failed", "killed", "bl
 
 
 def task_notification(ended: RunEnded, reason_to_end: str = "") -> TaskNotification:
-    """Return the report of a run that has ended; *reason_to_end* is the reason given in a shutdown request."""
+    """Return the report on the run *ended* for the agent's parent; *reason_to_end* is from a shutdown request."""
     status, summary = _OUTCOMES[ended.reason]
     if status == "killed" and reason_to_end:
         summary = f"{summary.removesuffix('.')}: {reason_to_end}."
@@ -51,16 +51,16 @@ def task_notification(ended: RunEnded, reason_to_end: str = "") -> TaskNotificat
 
 
 async def send_report(parent: str, report: TaskNotification, id_: MessageId, router: Router, sender: Sender) -> None:
-    """Store *report* in the mailbox of *parent*; reports with the same *id_* arrive once. Raises `MailboxError`."""
+    """Store *report* in the mailbox of agent *parent*, which gets only one report per *id_*. Raises `MailboxError`."""
     await router.send(sender, OutgoingMessage(to=parent, body=report.to_body(), kind=report.kind, id=id_))
 
 
 WORKTREE_CHECK_TIMEOUT = 10.0
-"""Seconds for the check of the worktree before an agent reports."""
+"""Maximum seconds for the search for unsaved work in an agent's git worktree, before the agent reports."""
 
 
 async def add_worktree_state(spec: AgentSpec, report: TaskNotification) -> TaskNotification:
-    """Return *report* with the state of the agent's worktree added to the summary."""
+    """Return *report* with a sentence about unsaved work in the agent's git worktree, if it has one, in the summary."""
     if spec.workspace.worktree is None:
         return report
     work: str | None = WORK_NOT_CHECKED
@@ -73,15 +73,15 @@ async def add_worktree_state(spec: AgentSpec, report: TaskNotification) -> TaskN
 
 
 RELEASE_TIMEOUT = 15.0
-"""Seconds for releasing tasks; a little more than the timeout of the task list's lock."""
+"""Maximum seconds for the release of an agent's tasks; slightly more than the timeout of the task list's lock."""
 
 
 @asynccontextmanager
 async def releasing_tasks(task_list: TaskList, owner: TaskOwner, emit: Callable[[Event], None]) -> AsyncIterator[None]:
-    """Release the tasks of *owner* when the block ends, also after an error or cancellation.
+    """At the end of the block, also after an error or cancellation, release the tasks that agent *owner* has claimed.
 
-    At the beginning, *owner* takes over the tasks of an earlier incarnation that crashed. A task that cannot be taken
-    over or released is an event; a task that cannot be released stays claimed until the next incarnation ends.
+    At the start, *owner* takes over tasks that its earlier, crashed process had claimed. If one of both fails, an event
+    is emitted; a task that cannot be released stays claimed until the agent's next process ends.
     """
     try:
         if owner.incarnation > 1:
@@ -93,7 +93,7 @@ async def releasing_tasks(task_list: TaskList, owner: TaskOwner, emit: Callable[
 
 
 async def release_tasks(task_list: TaskList, owner: TaskOwner, emit: Callable[[Event], None]) -> None:
-    """Release the tasks of *owner*, an agent that has ended, even if cancelled. A failure is an event."""
+    """Release the tasks claimed by *owner*, an agent that has ended, even if cancelled. A failure becomes an event."""
     with trio.move_on_after(RELEASE_TIMEOUT, shield=True), _reporting_errors(emit):
         await task_list.release_all(owner)
 

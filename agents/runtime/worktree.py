@@ -1,4 +1,4 @@
-"""Git worktree of one agent, and the unsaved work in it."""
+"""Git worktree (separate checkout) of one agent, and the search for unsaved work in it."""
 
 from pathlib import Path
 from typing import Literal
@@ -8,15 +8,15 @@ import attrs
 from coterie.git_command import GitFailed, run_git
 
 ASIDE = ".removed"
-"""Suffix of a worktree that is being removed; it had no unsaved work when it was renamed."""
-WORK_NOT_CHECKED = "it could not be checked in time"
+"""Suffix of the directory of a worktree that is being removed; it had no unsaved work when it was renamed."""
+WORK_NOT_CHECKED = "git could not list the changes in time"
 
 Stage = Literal["making", "ready"]
 
 
 @attrs.frozen(kw_only=True)
 class Worktree:
-    """Worktree of one agent, as it is recorded and passed in the spec of the agent."""
+    """Git worktree (separate checkout) of one agent: its paths and branch, as stored in a file and the agent's spec."""
 
     path: Path
     directory: Path
@@ -24,34 +24,34 @@ class Worktree:
     origin: Path
     """Working directory that the agent would have without a worktree."""
     repository: Path
-    """Git directory that all worktrees share."""
+    """Git directory of the project, which all its worktrees share."""
     branch: str
     base: str
-    """Commit that the branch started from."""
+    """Id of the commit from which the branch was started."""
     record: Path
     stage: Stage = "ready"
-    """"making" until git has created the worktree; no agent has worked in it before."""
+    """"making" until git has created the worktree, so that it contains no work yet; then "ready"."""
 
     @property
     def aside(self) -> Path:
-        """Path of the worktree while it is being removed."""
+        """Path to which the worktree is renamed while it is being removed."""
         return self.path.with_name(self.path.name + ASIDE)
 
     @property
     def ref(self) -> str:
-        """Full name of the branch."""
+        """Full name of the worktree's branch, which begins with `refs/heads/`."""
         return f"refs/heads/{self.branch}"
 
     async def git(self, *arguments: str) -> str:
-        """Run git on the repository, also if the worktree is gone, and return its output. Raises `GitFailed`."""
+        """Run git on the repository, even if the worktree does not exist; return the output. Raises `GitFailed`."""
         return await run_git(self.repository, f"--git-dir={self.repository}", *arguments)
 
     async def git_inside(self, *arguments: str) -> str:
-        """Run git in the worktree, with the configuration of its repository only. Raises `GitFailed`."""
+        """Run git in the worktree with the configuration of `repository`; return the output. Raises `GitFailed`."""
         return await run_git(self.path, *arguments, repository=self.repository)
 
     async def tip(self) -> str | None:
-        """Return the last commit of the branch; None if there is no such branch. Raises `GitFailed`."""
+        """Return the id of the last commit of the worktree's branch; None without this branch. Raises `GitFailed`."""
         return await self.git("for-each-ref", "--format=%(objectname)", self.ref) or None
 
 
@@ -59,16 +59,16 @@ _STATUS = ("status", "--porcelain", "--ignored", "--untracked-files=normal", "--
 
 
 async def find_unsaved_work(worktree: Worktree) -> str | None:
-    """Describe the work that would be lost with *worktree*; None if there is none. Raises `GitFailed`.
+    """Return a phrase about the work that deleting *worktree* would lose; None if no work would be lost.
 
-    Work is every file that differs from the base, including ignored files, and every commit that its HEAD has pointed
-    to. Files that git was configured to ignore, and data that git keeps for this worktree only, count as work too.
+    Work is every changed, new or ignored file, and every commit after the base to which HEAD has pointed. A lock, own
+    submodules, and files that git is configured to skip count as work too. Raises `GitFailed`.
     """
     if worktree.stage == "making" or not worktree.path.exists():
         return None
     # Outside of a worktree, git would use the checkout around the path.
     if Path(await worktree.git_inside("rev-parse", "--show-toplevel")) != worktree.path:
-        raise GitFailed(f"{worktree.path} is no longer a worktree")
+        raise GitFailed(f"{worktree.path} is no longer a worktree; save its files before you delete the directory")
     files = (await worktree.git_inside(*_STATUS)).splitlines()
     # Includes commits that HEAD has left, because only the reflog of this HEAD may still lead to them.
     heads = (await worktree.git_inside("rev-list", "--walk-reflogs", "HEAD")).splitlines()
@@ -78,19 +78,19 @@ async def find_unsaved_work(worktree: Worktree) -> str | None:
 
 
 def describe_work(worktree: Worktree, work: str | None) -> str:
-    """Return a sentence about the *work* in *worktree* for the parent of the agent."""
+    """Return a sentence for the agent's parent about *work* in *worktree*, a phrase of `find_unsaved_work` or None."""
     if work is None:
         return "There are no changes in its worktree."
     return f"Its work is in {worktree.path}, on the branch {worktree.branch}: {work}."
 
 
 async def _hidden_work(worktree: Worktree) -> str | None:
-    """Return a reason why there may be work that git does not list; None if there is no reason."""
+    """Return the reason why *worktree* may contain work that git does not list, such as a lock; else None."""
     own = Path(await worktree.git_inside("rev-parse", "--absolute-git-dir"))
     if (own / "locked").exists():
-        return "it is locked"
+        return "it is locked by `git worktree lock`"
     if (own / "modules").exists():
-        return "it has submodules of its own"
+        return "it has git submodules of its own"
     tags = {line[:1] for line in (await worktree.git_inside("ls-files", "-v")).splitlines()}
     return None if tags <= {"H"} else "git is configured to skip some of its files"
 

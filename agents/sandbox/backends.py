@@ -1,4 +1,4 @@
-"""Sandbox backends: command lines for Bubblewrap and for the Landlock launcher, and which of them this machine has."""
+"""Sandbox backends: commands that run a program under Bubblewrap or Landlock, and checks if this machine can."""
 
 import ctypes
 import platform
@@ -12,7 +12,7 @@ from typing import Literal
 from coterie.agents.sandbox import launch
 
 SandboxBackend = Literal["bubblewrap", "landlock"]
-"""Kernel mechanism that enforces a sandbox."""
+"""Mechanism that enforces a sandbox: the program Bubblewrap (`bwrap`), or Landlock, a feature of the Linux kernel."""
 PathAccess = Literal["hidden", "read", "write"]
 
 PROGRAM = "bwrap"
@@ -36,16 +36,16 @@ _BASE = (
 # /run holds the sockets of services and of sessions, and a socket on a read-only mount can still be connected to.
 _RUN = ("--tmpfs", "/run", "--ro-bind-try", "/run/current-system", "/run/current-system")
 _CLOSED = "0111"
-"""Mode of a hidden directory: it can be traversed to visible paths below it, but not listed."""
+"""Permission bits of a hidden directory: commands can reach visible paths inside it, but not list it."""
 
 LOWEST_LANDLOCK_VERSION = 3
 """Lowest usable Landlock version: the first that denies truncating a file without write access."""
 PROBE_TIMEOUT = 20.0
-"""Seconds after which a probe without a result counts as a failure."""
+"""Seconds after which a test run of Bubblewrap that has not ended counts as failed."""
 
 
 def find_bubblewrap() -> str | None:
-    """Return the absolute path of `bwrap`; None if it is not installed."""
+    """Return the absolute path of the program `bwrap`; None if it is not installed or not found by an absolute path."""
     found = shutil.which(PROGRAM)
     return found if found is not None and Path(found).is_absolute() else None
 
@@ -53,10 +53,10 @@ def find_bubblewrap() -> str | None:
 def bubblewrap_command(
     program: Sequence[str], directory: Path, views: Mapping[Path, PathAccess], temporary: Path, *, network: bool
 ) -> list[str]:
-    """Return the command that runs *program* in *directory* under Bubblewrap, with the access that *views* gives.
+    """Return the command that runs *program* in *directory* under Bubblewrap, with the access to paths in *views*.
 
-    *views* lists outer paths first. All processes of the command end with it. Start it from the main thread: it is
-    killed when the thread that started it ends.
+    *views* lists outer paths first; *temporary* is `/tmp` inside. All processes of the command end with it. Start it
+    from the main thread: it is killed when the thread that started it ends.
     """
     return [
         find_bubblewrap() or PROGRAM,
@@ -105,13 +105,13 @@ def _mounted(path: Path, view: PathAccess) -> Iterator[str]:
 
 
 def landlock_version() -> int:
-    """Return the Landlock version of the kernel; 0 without Landlock."""
+    """Return the version of Landlock that the running kernel supports; 0 if it does not support Landlock."""
     found: int = ctypes.CDLL(None, use_errno=True).syscall(launch.CREATE_RULESET, None, 0, launch.ASK_VERSION)
     return max(0, found)
 
 
 def landlock_command(program: Sequence[str], views: Mapping[Path, PathAccess], *, network: bool) -> list[str]:
-    """Return the command that drops all rights except those in *views* and then executes *program*."""
+    """Return the command that starts the Landlock launcher: it drops all rights not in *views* and runs *program*."""
     places = [word for path, view in views.items() for word in (f"--{view}", str(path))]
     # Isolated from site packages, environment and working directory, so that no foreign module can be imported.
     start = [sys.executable, "-I", "-S", launch.__file__]
@@ -119,12 +119,12 @@ def landlock_command(program: Sequence[str], views: Mapping[Path, PathAccess], *
 
 
 def unavailable_reason(way: SandboxBackend) -> str | None:
-    """Return why a sandbox backend cannot be used here and how to fix that; None if it can. Blocks."""
+    """Return why this machine cannot use the sandbox backend *way*, and how to fix that; None if it can. Blocks."""
     return _bubblewrap_problem() if way == "bubblewrap" else _landlock_problem()
 
 
 def available_backends() -> dict[SandboxBackend, str | None]:
-    """Map each sandbox backend to the reason why it cannot be used; None if it can. Blocks."""
+    """Return for each sandbox backend the reason why this machine cannot use it, or None if it can. Blocks."""
     ways: tuple[SandboxBackend, ...] = ("bubblewrap", "landlock")
     return {way: unavailable_reason(way) for way in ways}
 
@@ -144,11 +144,11 @@ def _bubblewrap_problem() -> str | None:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as exc:
-        return f"{PROGRAM} cannot be run: {exc}{_landlock_hint()}"
+        return f"{PROGRAM} cannot be run: {exc}; reinstall the package bubblewrap{_landlock_hint()}"
     if probe.returncode == 0:
         return None
     error = (probe.stderr.strip().splitlines() or [f"{PROGRAM} exited with {probe.returncode}"])[-1]
-    return f"{error}; unprivileged user namespaces must be allowed for it{_landlock_hint()}"
+    return f"{error}; unprivileged user namespaces must be allowed for {PROGRAM}{_landlock_hint()}"
 
 
 def _landlock_problem() -> str | None:

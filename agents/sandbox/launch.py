@@ -1,4 +1,4 @@
-"""Landlock launcher: drops rights and then executes another program. It imports no Coterie module.
+"""Landlock launcher: a program that drops its rights, then executes another program. Imports no Coterie module.
 
     python -I -S launch.py [--network] [--hidden PATH | --read PATH | --write PATH]... -- PROGRAM [ARGUMENT]...
 
@@ -14,38 +14,38 @@ import sys
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 ASK_VERSION = 1
 MACHINES = {"x86_64": (0xC000003E, 41, 53), "aarch64": (0xC00000B7, 198, 199)}
-"""Architecture -> its audit constant in the kernel, and the system call numbers of socket and socketpair."""
+"""Machine type -> its audit constant in the kernel, and the system call numbers of `socket` and `socketpair`."""
 FAILED = 125
-"""Exit code if the sandbox could not be set up and no program was started."""
+"""Exit code of the launcher if the sandbox could not be set up, so that no program was started."""
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _TRUNCATE, _IOCTL = 1 << 14, 1 << 15
 _ALL_OF_VERSION = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
-"""Landlock version -> all file rights that exist from that version on."""
+"""Landlock version -> bit mask of all file rights that exist from that version on."""
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
 _READING = _EXECUTE | _READ_FILE | _READ_DIR
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts")
-"""Names in /dev of the devices that every user may write to."""
+"""Names of the devices in /dev that a sandboxed program may not only read but also write."""
 
 _NO_NEW_PRIVILEGES, _SECCOMP, _DROP_BOUNDING = 38, 22, 24
 _ALLOWED, _DENIED = 0x7FFF0000, 0x00050000 | 13
 _FAMILIES = (2, 10, 16)
-"""Allowed socket families: IPv4, IPv6 and netlink, which programs use to look up addresses and routes."""
+"""Socket families allowed with network: IPv4, IPv6 and netlink, which programs use to look up addresses and routes."""
 _IO_URING = (425, 426, 427)
 _DATAGRAM = 2
 
 _LOAD, _AND, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
-"""BPF instructions that the seccomp filter is built from."""
+"""Codes of the BPF instructions from which the seccomp filter (the kernel's filter of system calls) is built."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class ConfinementFailed(Exception):
-    """The kernel cannot apply a requested restriction."""
+    """Error: the kernel cannot apply a requested restriction; the launcher then starts no program."""
 
 
 def main(arguments: "list[str]") -> None:
-    """Drop rights according to *arguments* and execute the program that they name."""
+    """Drop rights as the command line *arguments* say, then become the program after `--`; exit with 125 on failure."""
     end = arguments.index("--")
     program, words = arguments[end + 1 :], arguments[:end]
     has_network = words[:1] == ["--network"]
@@ -59,7 +59,7 @@ def main(arguments: "list[str]") -> None:
         _restrict_sockets(has_network=has_network)
         os.execv(program[0], program)  # noqa: S606 - the purpose of the launcher
     except (OSError, ConfinementFailed) as exc:
-        sys.stderr.write(f"cannot set up the sandbox, so the command was not run: {exc}\n")
+        sys.stderr.write(f"cannot set up the sandbox, so the command was not run: {exc}; run `coterie doctor`\n")
         sys.exit(FAILED)
 
 
@@ -67,7 +67,7 @@ def _restrict_files(views: "dict[str, str]", *, has_network: bool) -> None:
     version = _libc.syscall(CREATE_RULESET, None, 0, ASK_VERSION)
     rights = next((_ALL_OF_VERSION[known] for known in sorted(_ALL_OF_VERSION, reverse=True) if known <= version), 0)
     if not rights & _TRUNCATE:
-        raise ConfinementFailed(f"this kernel has version {max(0, version)} of Landlock; version 3 is required")
+        raise ConfinementFailed(f"the kernel has Landlock version {max(0, version)}, but 3 (Linux 6.2) is required")
     networks = 0 if has_network or version < 4 else 3
     scopes = 3 if version >= 6 else 0
     given = struct.pack("=QQQ", rights, networks, scopes)[: 24 if version >= 6 else 16 if version >= 4 else 8]
@@ -88,7 +88,7 @@ def _restrict_files(views: "dict[str, str]", *, has_network: bool) -> None:
 
 
 def _shown(views: "dict[str, str]") -> "list[str]":
-    """Return paths that together cover everything except the hidden ones, because Landlock has only allow rules."""
+    """Return paths that together contain everything but the hidden *views*, because Landlock has only allow rules."""
     hidden = [path for path, view in views.items() if view == "--hidden"]
     shown, around = [], ["/"]
     while around:
@@ -119,7 +119,7 @@ def _allow(rules: int, path: str, rights: int) -> None:
 
 
 def _restrict_sockets(*, has_network: bool) -> None:
-    """Deny creating sockets, except stream socket pairs and, with *has_network*, network sockets.
+    """Install a seccomp filter that denies new sockets, except stream socket pairs and, with *has_network*, IP sockets.
 
     Unix sockets are denied, because seccomp cannot see the path that they connect to, and so are datagram pairs, which
     can send to any path. io_uring is denied, because seccomp does not see its operations.

@@ -1,4 +1,4 @@
-"""Sandbox of an agent's commands: the access to each path, and the command line that enforces it."""
+"""Sandbox of an agent's shell commands: the allowed access to each path, and the command line that enforces it."""
 
 import contextlib
 import os
@@ -23,32 +23,32 @@ def _resolved_paths(paths: Sequence[Path]) -> tuple[Path, ...]:
 
 @attrs.frozen(kw_only=True)
 class Sandbox:
-    """Access rules for all commands of one agent. A path that no rule names can be read but not written."""
+    """Access rules for all shell commands of one agent. A path that no rule names can be read but not written."""
 
     way: SandboxBackend
     root: Path = attrs.field(converter=_resolved_path)
-    """Workspace directory; writable."""
+    """Project directory or worktree of the agent; commands may write there."""
     temporary: Path = attrs.field(converter=_resolved_path)
-    """Directory of the agent for temporary files; writable."""
+    """Directory for temporary files of the agent's commands, which they see as `TMPDIR`; they may write there."""
     network: bool = False
     hidden: tuple[Path, ...] = attrs.field(default=(), converter=_resolved_paths)
-    """Paths that can be neither read nor written."""
+    """Paths that commands can neither read nor write, such as files with keys."""
     readable: tuple[Path, ...] = attrs.field(default=(), converter=_resolved_paths)
-    """Paths inside hidden ones that can be read."""
+    """Paths inside hidden directories that commands can read nevertheless."""
     writable: tuple[Path, ...] = attrs.field(default=(), converter=_resolved_paths)
-    """Further writable paths."""
+    """Paths that commands may write, in addition to `root` and `temporary`."""
     protected: tuple[Path, ...] = attrs.field(default=(), converter=_resolved_paths)
-    """Paths inside writable ones that can only be read. Landlock cannot enforce this."""
+    """Paths inside writable directories that commands can only read. Landlock cannot enforce this."""
     opened: tuple[Path, ...] = attrs.field(default=(), converter=_resolved_paths)
-    """Paths that the user made writable; they override every other rule for the same path."""
+    """Paths that the user's settings make writable; this overrides every other rule for the same path."""
     unwanted: tuple[Path, ...] = ()
-    """Files that a command may create and that are deleted after it ends."""
+    """Files that no rule keeps commands from creating, and that are therefore deleted after each command."""
     asks_no_more: bool = False
-    """True if sandboxed commands need no permission."""
+    """True if commands in this sandbox run without asking the user for permission."""
 
     @property
     def description(self) -> str:
-        """One line about the restrictions, for a model whose command failed."""
+        """One line about the restrictions, which is added to the result of a failed command for the model."""
         places = f"the project directory and {TEMPORARY_VARIABLE}"
         reach = "" if self.network else ", and there is no network"
         return f"[the command ran in a sandbox: it can write only {places}{reach}]"
@@ -59,19 +59,19 @@ class Sandbox:
         return self.way == "bubblewrap"
 
     def command(self, program: Sequence[str], directory: Path) -> list[str]:
-        """Return the command that runs *program* in *directory* inside this sandbox. Reads the disk."""
+        """Return the command line that runs *program* in *directory* inside this sandbox. Reads the disk."""
         views = self.views()
         if self.way == "bubblewrap":
             return backends.bubblewrap_command(program, directory, views, self.temporary, network=self.network)
         return backends.landlock_command(program, views, network=self.network)
 
     def environment(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """Return *environment* with the temporary directory of this sandbox."""
+        """Return *environment* with `TMPDIR` set to the temporary directory, by its path inside the sandbox."""
         place = backends.TEMPORARY if self.way == "bubblewrap" else str(self.temporary)
         return {**environment, TEMPORARY_VARIABLE: place}
 
     def views(self) -> dict[Path, PathAccess]:
-        """Map each existing path to its access, outer paths first."""
+        """Return the access (hidden, read, write) to each existing path with a rule, outer paths before inner ones."""
         views: dict[Path, PathAccess] = dict.fromkeys(self.hidden, "hidden")
         views |= dict.fromkeys(self.readable, "read")
         views |= dict.fromkeys((self.root, self.temporary, *self.writable), "write")
@@ -83,13 +83,13 @@ class Sandbox:
         return {path: views[path] for path in outer_first if os.path.exists(path)}  # noqa: PTH110 - `Path.exists` raises
 
     def remove_unwanted(self) -> None:
-        """Delete the unwanted files that a command has left."""
+        """Delete the `unwanted` files that a command has created; ignore files that cannot be deleted."""
         for path in self.unwanted:
             with contextlib.suppress(OSError):
                 path.unlink()
 
     def problem(self) -> str | None:
-        """Return why the backend cannot enforce these rules on any kernel; None if it can."""
+        """Return why the backend cannot enforce these rules, and what the user can do; None if it can enforce them."""
         if self.way == "bubblewrap":
             return None
         views = self.views()

@@ -1,4 +1,4 @@
-"""Sensitive paths: git's own files, keys, and Coterie's own files."""
+"""Paths that sandboxed commands must not read or change: git's own files, keys, and Coterie's own files."""
 
 import os
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ from coterie.mailbox.transports.bridge.socket_path import RUNTIME_VARIABLE, brid
 from coterie.paths import checkout_root, git_directories, home_directory
 
 SHARED = ("objects", "refs", "logs")
-"""Directories of the repository that a commit in a worktree writes."""
+"""Directories in the git directory of a repository that a commit in one of its worktrees writes to."""
 RUN_BY_GIT = ("hooks", "config", "config.worktree", "modules", "info", "commondir", "gitdir")
 """Entries of a git directory that can name programs to run, or redirect git to other configuration."""
 COMMON_DIRECTORY_FILE = "commondir"
-"""File name; git takes hooks and configuration from the directory that such a file names."""
+"""Name of a file in a git directory that makes git read hooks and configuration from another directory."""
 SECRETS = (
     *(".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".oci", ".config/gcloud", ".config/gh"),
     *(".config/glab-cli", ".netrc", ".git-credentials", ".config/git/credentials", ".pgpass", ".my.cnf"),
@@ -29,20 +29,20 @@ SECRETS = (
 
 @attrs.frozen(kw_only=True)
 class Repository:
-    """Access that sandboxed commands need to the git repository of a workspace."""
+    """Access of sandboxed commands to a workspace's git repository; all fields are empty without a repository."""
 
     readable: tuple[Path, ...] = ()
-    """The main checkout of a worktree, which may be inside a hidden directory."""
+    """Main checkout of the repository if the workspace is a worktree; it may be inside a hidden directory."""
     writable: tuple[Path, ...] = ()
     protected: tuple[Path, ...] = ()
     hooks: tuple[Path, ...] = ()
-    """Directories that must exist before a command runs, so that it cannot create them."""
+    """Directories, such as `.git/hooks`, that must exist before a command, so that the sandbox can protect them."""
     unwanted: tuple[Path, ...] = ()
-    """Files that must not exist, although no rule stops a command from creating them."""
+    """Files that are deleted after each command, because no rule can stop the command from creating them."""
 
     @classmethod
     def of(cls, root: Path) -> "Repository":
-        """Return the access for *root*: commits work, planting a program that the user's git runs does not."""
+        """Return the access for workspace *root*: commands can commit, but not plant a program that git later runs."""
         top = checkout_root(root)
         found = git_directories(top)
         if found is None:
@@ -57,7 +57,7 @@ class Repository:
 
 
 def hidden_paths() -> Iterator[Path]:
-    """Yield the paths of keys, of session files, and of the sockets of this user's services."""
+    """Yield the paths to hide from commands: keys and passwords, Coterie's files, sockets of the user's services."""
     user = Path.home()
     yield from (user / name for name in SECRETS)
     yield home_directory()

@@ -1,4 +1,4 @@
-"""Skill texts for the model: the list of all skills, and the text of a loaded skill."""
+"""Texts about skills (stored instructions) for the model: the list of all skills, and the text of a loaded skill."""
 
 import os
 import re
@@ -17,24 +17,24 @@ from coterie.memory.front_matter.front_matter import parse_front_matter
 
 ARGUMENTS = "$ARGUMENTS"
 PLACE = "${CLAUDE_SKILL_DIR}"
-"""Placeholder in skill files for the directory of the skill."""
+"""Placeholder in the text of a skill, which is replaced by the directory of the skill's file."""
 
 _REQUEST = re.compile(r"/(?P<name>[a-z0-9-]{1,64})(?:\s+(?P<arguments>.*))?", re.DOTALL)
 
 SHOWN = 250
-"""Maximum length of a description in the list, in characters: enough for its purpose."""
+"""Maximum number of characters of a skill's description in the list, which is enough to state its purpose."""
 LEAST = 20
-"""Minimum useful length of a description, in characters; below, only the name is listed."""
+"""Minimum useful number of characters of a description; if less fits into the list, it contains only names."""
 
 
 def skill_text(used: UsedSkill) -> str | FileProblem:
-    """Return the text of a skill, without its front matter. Blocks on the disk.
+    """Return the text of the skill *used*, with its arguments inserted, or a problem. Blocks on the disk.
 
-    A file that has become a link since the skill was loaded is not read, because the target was not checked.
+    A file that became a link after the skills were loaded is a problem, because its target was not checked.
     """
     file = Path(used.file)
     if os.path.realpath(file) != used.file:
-        return FileProblem(path=file, reason="has moved since the skills were loaded")
+        return FileProblem(path=file, reason="the file has moved since the skills were loaded; start a new session")
     text = read_text(file)
     if isinstance(text, FileProblem):
         return text
@@ -45,13 +45,13 @@ def skill_text(used: UsedSkill) -> str | FileProblem:
 
 
 def skill_block(used: UsedSkill, text: str) -> str:
-    """Wrap *text* of a skill in its frame for the model."""
+    """Return *text*, the text of the skill *used*, in XML tags with its name and directory, for the model."""
     place = str(Path(used.file).parent)
     return render("skill", name=quoteattr(used.name), directory=quoteattr(place), text=text)
 
 
 def requested_skill(message: str, skills: Skills) -> tuple[Skill, str] | None:
-    """Return the skill that the user text *message* requests, and its arguments; None if it requests none."""
+    """Return the skill and arguments that *message* requests as `/name arguments`; None if it requests no skill."""
     match = _REQUEST.fullmatch(message.strip())
     skill = None if match is None else skills.by_name.get(match["name"])
     if match is None or skill is None or not skill.is_for_user:
@@ -60,9 +60,9 @@ def requested_skill(message: str, skills: Skills) -> tuple[Skill, str] | None:
 
 
 def skill_listing(skills: Sequence[Skill], budget: int) -> str:
-    """List *skills* in at most *budget* tokens, only the first ones if necessary; empty without skills.
+    """Return the list of *skills* for the model in at most *budget* tokens; empty without skills.
 
-    The same skills and the same budget give the same text.
+    Long descriptions are cut, then omitted, then the last names are omitted. Equal arguments give an equal text.
     """
     if not skills:
         return ""
@@ -87,5 +87,5 @@ def _short(description: str, longest: int) -> str:
 
 
 def _sizes(lines: Sequence[str]) -> list[int]:
-    """Return the size of the text up to the end of each line, in bytes."""
+    """Return, for each line, the number of bytes of the text from the beginning to the end of this line."""
     return list(accumulate(len(line.encode()) + 1 for line in lines))

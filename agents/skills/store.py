@@ -1,4 +1,4 @@
-"""Skills: the parser of their `SKILL.md` files, and all skills of a project by name."""
+"""Skills (stored instructions for agents): the parser of `SKILL.md` files, and all skills of a project by name."""
 
 import os
 import re
@@ -17,15 +17,15 @@ from coterie.paths import home_directory, project_directory, project_root
 from coterie.suggestions import closest_match
 
 SkillScope = Literal["user", "agents", "claude", "project"]
-"""Origin of a skill, from the weakest to the strongest: the user, or one of three directories of the project."""
+"""Place of a skill, weakest first; a skill replaces others of the same name. All but `user` are in the project."""
 NAME = re.compile(r"[a-z0-9-]{1,64}")
 RULE = "a name is at most 64 lower-case letters, digits and hyphens"
 LONGEST = 1_024
-"""Maximum length of a description, in characters."""
+"""Maximum number of characters of a skill's description."""
 RIGHTS = "it grants no permissions; use `permissions.allow` in your settings"
 MODEL = "another model could not use the cached conversation; set it in an agent definition"
-PLAIN = "a skill is loaded into the conversation that uses it"
-OTHERS = "it has no effect here"
+PLAIN = "a skill always works in the conversation that loads it; remove the key"
+OTHERS = "skills do not use this key; it may stay"
 DIRECTORY = "skills"
 FILE = "SKILL.md"
 MOST = 1_000
@@ -34,42 +34,42 @@ MOST = 1_000
 
 @attrs.frozen(kw_only=True)
 class Skill:
-    """Properties of a skill that are known before it is loaded."""
+    """Properties of a skill from the header of its file; its text is read only when an agent loads the skill."""
 
     name: str
-    """Lower-case letters, digits and hyphens."""
+    """Name of the skill: lower-case letters, digits and hyphens."""
     description: str
-    """Purpose of the skill, in one line, as a text for the model."""
+    """Purpose of the skill in one line, from which the model decides when to load it."""
     scope: SkillScope
     source: Path
-    """Path of the file, as the user knows it."""
+    """Path of the skill's file as found, with links, for messages to the user."""
     file: Path
-    """Path of the file with all links resolved."""
+    """Path of the skill's file with all links resolved."""
     allowed_tools: tuple[str, ...] = ()
-    """Tools that the skill would like to use. They grant no permissions: see `docs/skills.md`."""
+    """Tools that the skill's author lists for it. They grant no permissions: see `docs/skills.md`."""
     argument_hint: str | None = None
-    """Hint for users about the arguments behind the name."""
+    """Hint for users about the arguments that follow `/name`, such as `[issue]`; None without a hint."""
     is_for_model: bool = True
-    """True if agents may load the skill and see it in their list."""
+    """True if agents see the skill in their list and may load it by themselves."""
     is_for_user: bool = True
-    """True if the user may load the skill, as `/name`."""
+    """True if the user may load the skill by beginning a message with `/name`."""
 
     @property
     def directory(self) -> Path:
-        """Directory of the skill, with all links resolved."""
+        """Directory of the skill's file, with all links resolved."""
         return self.file.parent
 
     def used(self, arguments: str = "") -> UsedSkill:
-        """Return the record of a use of the skill with *arguments*, for a transcript."""
+        """Return a record that the skill was loaded with *arguments*, which the agent writes to its transcript."""
         return UsedSkill(name=self.name, file=str(self.file), arguments=arguments)
 
 
 def parse_skill(
     text: str, *, path: Path, scope: SkillScope, file: Path | None = None
 ) -> tuple[Skill | None, list[FileProblem]]:
-    """Parse *text*, the content of *path*; *file* is the same path with links resolved.
+    """Parse *text*, the content of *path*, to a skill and its problems; *file* is *path* with links resolved.
 
-    Without front matter or a valid name there is no skill; the problems contain the reason. Never raises.
+    The skill is None without front matter, valid name or description; a problem then gives the reason. Never raises.
     """
     reader = _SkillParser(path=path, content=text)
     return reader.parse(scope, file or path), reader.sorted_problems()
@@ -78,7 +78,7 @@ def parse_skill(
 class _SkillParser(FrontMatterFields):
     keys = ("name", "description", "allowed-tools", "argument-hint", "disable-model-invocation", "user-invocable")
     set_aside = {  # noqa: RUF012 - a constant, declared as such in the base class
-        "tools": "a skill has no tools of its own",
+        "tools": "a skill has no tools of its own; set them in an agent definition",
         "model": MODEL,
         "effort": MODEL,
         "context": PLAIN,
@@ -96,7 +96,7 @@ class _SkillParser(FrontMatterFields):
         if name is None or description is None:
             return None
         if not self.front.body.strip():
-            reason = "the text is empty: write the instructions below the front matter"
+            reason = "the text of the skill is empty: write the instructions below the front matter"
             self.add_problem("warning", self.front.line or 1, reason)
         return Skill(
             name=name,
@@ -111,7 +111,7 @@ class _SkillParser(FrontMatterFields):
         )
 
     def _name(self) -> str | None:
-        """Return the name in the file, or else the name of its directory."""
+        """Return the valid name in the file, or else the directory's name; None, with an error, if both are invalid."""
         written, directory = self.text("name"), self.path.parent.name
         if written is not None and NAME.fullmatch(written):
             return written
@@ -124,7 +124,7 @@ class _SkillParser(FrontMatterFields):
         return None
 
     def _description(self) -> str | None:
-        """Return the description in the file, on one line, or else its first paragraph."""
+        """Return the description on one line, or else the first paragraph of the text; None if both are missing."""
         written = self.text("description")
         if written is None:
             paragraphs = (part for part in self.front.body.split("\n\n") if part.strip() and not part.startswith("#"))
@@ -135,7 +135,7 @@ class _SkillParser(FrontMatterFields):
             else:
                 self.add_error("description", "warning", f"{missing}; the first paragraph is used instead")
         elif len(written) > LONGEST:
-            reason = f"description has {len(written):,} characters; only the first {LONGEST:,} are used"
+            reason = f"description has {len(written):,} characters; only the first {LONGEST:,} are used: shorten it"
             self.add_error("description", "warning", reason)
         return None if written is None else " ".join(written.split())[:LONGEST]
 
@@ -156,32 +156,31 @@ class _SkillParser(FrontMatterFields):
 
 @attrs.frozen(kw_only=True)
 class Skills:
-    """Loaded skills, and the problems in their files."""
+    """All skills that were loaded from some directories, and the problems found in their files."""
 
     by_name: Mapping[str, Skill] = attrs.field(factory=dict)
-    """Skills of the project first, then of the user; each group in the order of names."""
+    """Skills by name, those of the project before those of the user, each group sorted by name."""
     problems: tuple[FileProblem, ...] = ()
     files: int = 0
-    """Number of files that were read."""
+    """Number of `SKILL.md` files that were read, including files with errors."""
 
     @property
     def for_model(self) -> list[Skill]:
-        """Skills that an agent may load."""
+        """Skills that agents may load by themselves; the others are for the user only."""
         return [skill for skill in self.by_name.values() if skill.is_for_model]
 
     def missing(self, name: str) -> str:
-        """Return an error text for an unknown skill *name*, with similar names if there are any."""
+        """Return the error line for an unknown skill *name*, with similar names if there are any."""
         near = closest_match(name, self.by_name)
-        return f"unknown skill {name!r}" + (f"; did you mean {' or '.join(near)}?" if near else "")
+        return f"unknown skill {name!r}" + (f"; did you mean {' or '.join(near)}?" if near else "; no name is similar")
 
 
 def load_skills(directory: Path) -> Skills:
-    """Load all skills for work in *directory*.
+    """Load all skills of the user and of the project that contains *directory*. Blocks on the disk.
 
-    Order: of the user, then of the project in `.agents`, in `.claude` and in its own directory; a later skill replaces
-    an earlier one of the same name. A skill of the project that leads outside of the project by a link is rejected,
-    because a repository must not expose other files of the user to the model. Problems in files do not raise; they are
-    in the result. Blocks on the disk.
+    Order: user, then the project's `.agents`, `.claude` and own directory; a later skill replaces an earlier one of the
+    same name. A skill of the project that a link leads outside of the project is rejected, because a repository must
+    not expose other files of the user to the model. Problems in files are part of the result and raise nothing.
     """
     root, own = project_root(directory), project_directory(directory) / DIRECTORY
     places: dict[Path, SkillScope] = {
@@ -195,7 +194,7 @@ def load_skills(directory: Path) -> Skills:
 
 
 def load_skill_path(path: Path) -> Skills:
-    """Load the file *path*, the skill in the directory *path*, or all skills below it, with the scope of the user."""
+    """Load the file *path*, the skill in the directory *path*, or all skills in it, as skills of the user. Blocks."""
     if path.is_file():
         return _load([("user", path)], None)
     return _load([("user", path / FILE if (path / FILE).is_file() else path)], None)
@@ -222,16 +221,16 @@ def _load(places: Iterable[tuple[SkillScope, Path]], root: Path | None) -> Skill
 
 
 def _find(place: Path, problems: list[FileProblem]) -> Iterator[Path]:
-    """Yield the file of each skill in *place*, in the order of the directories."""
+    """Yield the path of `SKILL.md` of each skill in the directory *place*, by name; add failures to *problems*."""
     try:
         names = sorted(entry.name for entry in place.iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as exc:
-        problems.append(FileProblem(path=place, reason=f"cannot be searched: {exc.strerror}"))
+        problems.append(FileProblem(path=place, reason=f"skills cannot be read: {exc.strerror}; check the permissions"))
         return
     if len(names) > MOST:
-        reason = f"there are {len(names):,} entries; only the first {MOST:,} are read"
+        reason = f"the directory has {len(names):,} entries; only the first {MOST:,} are read; remove some"
         problems.append(FileProblem(path=place, reason=reason))
     for name in names[:MOST]:
         path = place / name / FILE
@@ -242,7 +241,7 @@ def _find(place: Path, problems: list[FileProblem]) -> Iterator[Path]:
 def _read(path: Path, scope: SkillScope, root: Path | None) -> tuple[Skill | None, list[FileProblem]]:
     file = Path(os.path.realpath(path))
     if root is not None and not file.is_relative_to(root.resolve()):
-        reason = f"leads outside of the project, to {file}; copy the skill to this place, or to your own skills"
+        reason = f"the link leads outside of the project, to {file}; copy the skill to this place or to your skills"
         return None, [FileProblem(path=path, reason=reason)]
     text = read_text(path)
     return (None, [text]) if isinstance(text, FileProblem) else parse_skill(text, path=path, scope=scope, file=file)

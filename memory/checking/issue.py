@@ -1,4 +1,4 @@
-"""Issues that a check finds, and the share of memories that they affect."""
+"""Issues that a check of a memory store finds, and counts of the memories that they make misleading."""
 
 from collections.abc import Iterable, Sequence
 from typing import Literal
@@ -23,30 +23,30 @@ IssueKind = Literal[
     "secret",
 ]
 POLLUTING: dict[IssueKind, str] = {"contradiction": "contradicted", "duplicate": "duplicate", "dead_claim": "dead"}
-"""Issues that make a memory harmful, because it misleads or displaces another, and their names in reports."""
+"""Kinds of issues that make a memory harmful (misleading or redundant), with the `IssueRate` field that counts each."""
 
 
 @attrs.frozen(kw_only=True)
 class StoreIssue:
-    """One problem of a memory store, with its file and line."""
+    """One problem that a check found in a memory store, such as a dead link, with its file and line."""
 
     path: str
-    """Path of the file, relative to the store."""
+    """Path of the file that has the problem, relative to the directory of the store."""
     line: int | None = None
-    """Line number, from 1; None if the issue concerns the whole file."""
+    """Line number of the problem in the file, from 1; None if the problem concerns the whole file."""
     kind: IssueKind
     reason: str
-    """The problem in one line; may quote text of the memories."""
+    """Description of the problem in one line that continues the file name, such as "has no name"."""
 
     @property
     def source(self) -> str:
-        """The file, with the line if there is one."""
+        """Place of the problem for a report: `path:line`, or only `path` if the problem concerns the whole file."""
         return self.path if self.line is None else f"{self.path}:{self.line}"
 
 
 @attrs.frozen(kw_only=True)
 class CheckedMemory:
-    """A memory file that is checked, with its parsed content."""
+    """A memory file to be checked: its path in the store, its bytes, and the parsed fields and body."""
 
     path: str
     content: bytes
@@ -54,40 +54,40 @@ class CheckedMemory:
 
     @property
     def text(self) -> str:
-        """The whole file with normalised line ends; invalid UTF-8 is replaced."""
+        """Text of the whole file, with LF as line end; invalid UTF-8 is replaced by replacement characters."""
         return self.content.decode("utf-8-sig", "replace").replace("\r\n", "\n").replace("\r", "\n")
 
     @property
     def body_line(self) -> int:
-        """Line of the file in which the body begins."""
+        """Number, from 1, of the line in the file at which the body begins (the text after the front matter)."""
         text = self.text
         return text.count("\n", 0, max(text.find(self.entry.body), 0)) + 1
 
 
 @attrs.frozen(kw_only=True)
 class IssueRate:
-    """Number of memories that mislead, by type of issue."""
+    """Numbers of misleading memories in a store: contradicted, duplicate, or dead (mentioning missing files)."""
 
     memories: int
     """Number of all memories in the store."""
     contradicted: int
     duplicate: int
     dead: int
-    """Number of memories that mention a missing file or symbol."""
+    """Number of memories that mention a file or symbol that does not exist in the project."""
     polluted: int
-    """Number of memories with at least one of these issues."""
+    """Number of memories that are contradicted, duplicate or dead; a memory with several issues counts once."""
     claims: int
-    """Number of mentioned files and symbols that were checked."""
+    """Number of references in memories to files and symbols of the project that were checked."""
     dead_claims: int
 
     @property
     def share(self) -> float:
-        """Share of misleading memories, from 0 to 1."""
+        """`polluted` (misleading memories) as a fraction of all memories, from 0 to 1; 0 without memories."""
         return self.polluted / self.memories if self.memories else 0.0
 
 
 def measure_issue_rate(paths: Sequence[str], findings: Iterable[StoreIssue], claims: int) -> IssueRate:
-    """Count the memories among *paths* that have one of the *findings*, by type of issue."""
+    """Count the misleading memories among *paths*, by the issues *findings*. *claims*: number of checked references."""
     found = list(findings)
     spoilt = {kind: {finding.path for finding in found if finding.kind == kind} for kind in POLLUTING}
     counts = {POLLUTING[kind]: len(memories) for kind, memories in spoilt.items()}

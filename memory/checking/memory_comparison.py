@@ -1,7 +1,7 @@
-"""Comparison of memories: contradictions, found by rules, and duplicates, found by common word runs.
+"""Comparison of memories with each other: contradictions, found by rules, and duplicates, found by common word runs.
 
-Sentences are not understood. The rules find lines with the same key (two words or an identifier) and different short
-values, and advice that one memory gives and another negates.
+The rules do not understand sentences. They find lines with the same key and different short values, such as
+`test port: 80` and `test port: 81`, and advice that another memory negates, such as `use tabs` and `avoid tabs`.
 """
 
 import re
@@ -13,14 +13,14 @@ from coterie.memory.checking.file_checks import prose_lines
 from coterie.memory.checking.issue import CheckedMemory, StoreIssue
 
 VALUE_WORDS = 5
-"""Largest number of words in a value; a longer text is an explanation."""
+"""Largest number of words in the value of `key: value` that is compared; a longer text is an explanation."""
 KEY_WORDS = 6
 _ITEM = re.compile(r"^\s*(?:[-*+]\s+|\d+[.)]\s+|#+\s+|>\s+)?")
 _MARKS = re.compile(r"[*`\"']|(?<!\w)_|_(?!\w)")
 _SETTING = re.compile(r"(?P<key>[\w .()/-]{3,60}?)\s*(?::|=|->)\s+(?P<value>\S.*)|(?P<key2>\w+)=(?P<value2>\S+)")
 _IS = re.compile(r"(?:the\s+|our\s+|my\s+)?(?P<key>[\w -]{3,60}?)\s+(?:is|are)\s+(?P<value>\S.*)", re.IGNORECASE)
 _EXACT = re.compile(r"(?:not\s+)?(?:[~<>=]*\d[\w.:/-]*(?:\s+\w+)?|[A-Z]\w*|\S*[_./:@]\S*|true|false|on|off|yes|no)")
-"""A value that excludes every other value: a number, a name, an address."""
+"""Pattern of a value that excludes other values: a number, a capitalized name, an address, or a word such as `true`."""
 _ADVICE = re.compile(
     r"(?:please\s+)?(?P<word>always|never|do\s+not|don't|dont|avoid|use|prefer)\s+(?:use\s+|using\s+|to\s+)?(?P<rest>\S.*)",
     re.IGNORECASE,
@@ -34,9 +34,9 @@ _VAGUE = re.compile(
 
 
 def find_contradictions(memories: Sequence[CheckedMemory]) -> Iterator[StoreIssue]:
-    """Yield an issue for each statement that contradicts an earlier one of another memory."""
+    """Yield an issue for each line that contradicts an earlier memory: another value for a key, or opposite advice."""
     known: dict[str, tuple[str, str, int, str]] = {}
-    """Maps a subject to its first value, and to the path, line and text that state it."""
+    """Maps the subject of a statement to its first value, and to path, line number and text of the first statement."""
     for memory in memories:
         for number, line in prose_lines(memory.entry.body, memory.body_line):
             shown = _ITEM.sub("", line).strip()
@@ -45,14 +45,14 @@ def find_contradictions(memories: Sequence[CheckedMemory]) -> Iterator[StoreIssu
             subject, value = statement
             first, path, at, said = known.setdefault(subject, (value, memory.path, number, shown[:80]))
             if path != memory.path and first != value:
-                reason = f"says {shown[:80]!r}, and {path}:{at} {said!r}"
+                reason = f"says {shown[:80]!r}, but {path}:{at} says {said!r}; correct one of them"
                 yield StoreIssue(path=memory.path, line=number, kind="contradiction", reason=reason)
 
 
 def _read(text: str) -> tuple[str, str] | None:
-    """Return subject and value of *text*, normalised for comparison; None if it is not a statement.
+    """Return subject and value of the statement in the line *text*, normalised for comparison; None if it has none.
 
-    Advice has the value `do` or `do not`.
+    For `API port: 80` these are "api port" and "80". For `Avoid tabs` they are "advice: tabs" and "do not", else "do".
     """
     if advice := _ADVICE.fullmatch(text):
         word = " ".join(advice["word"].lower().split())
@@ -65,7 +65,7 @@ def _read(text: str) -> tuple[str, str] | None:
 
 
 def _held(key: str, value: str) -> tuple[str, str] | None:
-    """Return a key and its value; None if the key depends on its context."""
+    """Return *key* and *value*, normalised for comparison; None if the key is too vague or the value is too long."""
     subject = re.sub(r"^(?:the|our|my) ", "", _plain(key))
     words = len(subject.split())
     is_telling = 2 <= words <= KEY_WORDS or (words == 1 and "_" in key)
@@ -79,43 +79,43 @@ def _plain(text: str) -> str:
 
 
 SHINGLE = 4
-"""Number of consecutive words in a shingle."""
+"""Number of consecutive words in a shingle, the unit by which the bodies of two memories are compared."""
 SKETCH = 64
-"""Number of shingle hashes kept for the comparison of a body; a short body has fewer."""
+"""Largest number of shingle hashes (hashes of word runs) that are kept to compare the body of one memory."""
 SAME = 0.7
-"""Share of common shingles from which two bodies count as duplicates."""
+"""Share of common shingles (word runs), from 0 to 1, from which the bodies of two memories count as duplicates."""
 CANDIDATES = 5
-"""Number of memories with which one memory is compared."""
+"""Largest number of earlier memories with which one memory is compared: those that share most word runs with it."""
 NAMESAKES = 3
-"""If more memories share a name, the name is too general to compare their content."""
+"""Largest number of memories with one name that counts as a contradiction; a name of more memories is too general."""
 _WORDS = re.compile(r"\w+")
 
 
 def find_duplicates(memories: Sequence[CheckedMemory]) -> Iterator[StoreIssue]:
-    """Yield an issue for each memory whose body or name almost equals that of an earlier memory.
+    """Yield an issue for each memory whose body almost equals that of an earlier one, or whose name is the same.
 
-    A memory is compared only with memories that share a part of its sketch, so the work grows linearly. The same name
-    with another body is a contradiction, because a reader of the name cannot know which memory is meant.
+    A memory is compared only with a few that share hashes of word runs with it, so the work grows linearly. The same
+    name with another body is a contradiction, because a reader of the name cannot know which memory is meant.
     """
     counts = Counter(_name(memory) for memory in memories)
     sketches: dict[str, frozenset[int]] = {}
     owners: dict[int, str] = {}
-    """Maps a shingle to the first memory that contains it."""
+    """Maps the hash of a shingle (word run) to the path of the first memory that contains it."""
     names: dict[str, str] = {}
     for memory in memories:
         sketch = _sketch(memory.entry.body)
         similar = _find_similar(sketch, sketches, owners)
         namesake = names.setdefault(_name(memory), memory.path)
         if similar is not None:
-            reason = f"says nearly the same as {similar}; keep one"
+            reason = f"says nearly the same as {similar}; delete one of them"
             yield StoreIssue(path=memory.path, kind="duplicate", reason=reason)
         elif _stem(namesake) != _stem(memory.path):
             shown, count = f"{memory.entry.name!r}", counts[_name(memory)]
             if count > NAMESAKES:
-                reason = f"has the name of {count - 1} others, {shown}; a name should tell memories apart"
+                reason = f"has the same name as {count - 1} other memories, {shown}; give it a name of its own"
                 yield StoreIssue(path=memory.path, kind="front_matter", reason=reason)
             else:
-                reason = f"has the name of {namesake}, {shown}, and says something else"
+                reason = f"has the same name as {namesake}, {shown}, but another text; rename or correct one"
                 yield StoreIssue(path=memory.path, kind="contradiction", reason=reason)
         sketches[memory.path] = sketch
         for shingle in sketch:
@@ -139,14 +139,14 @@ def _find_similar(sketch: frozenset[int], sketches: dict[str, frozenset[int]], o
 
 
 def _similarity(one: frozenset[int], other: frozenset[int]) -> float:
-    """Estimate the share of shingles that two bodies have in common; exact for short bodies."""
+    """Estimate, from 0 to 1, the share of word runs that two bodies have in common, from their sketches (hash sets)."""
     # The smallest hashes of both sketches are a uniform sample of the union of both bodies.
     sample = sorted(one | other)[:SKETCH]
     return sum(shingle in one and shingle in other for shingle in sample) / len(sample) if sample else 0.0
 
 
 def _sketch(body: str) -> frozenset[int]:
-    """Return the smallest hashes of the word runs in *body*; empty without words."""
+    """Return the sketch of *body* for comparison: the smallest hashes of its word runs; empty if it has no words."""
     words = _WORDS.findall(body.casefold())
     runs = {" ".join(words[at : at + SHINGLE]) for at in range(max(len(words) - SHINGLE + 1, min(len(words), 1)))}
     # Not `hash`, which differs between processes.

@@ -1,4 +1,4 @@
-"""References of memories to files and symbols of the project, and detection of missing ones."""
+"""References in memories to files and symbols of the project, and a search for those that do not exist there."""
 
 import os
 import re
@@ -17,11 +17,11 @@ _SUFFIX = re.compile(
     r"|swift|tf|toml|tsx?|txt|vue|xml|ya?ml|zig|zsh",
     re.IGNORECASE,
 )
-"""Suffixes of files that people write and mention."""
+"""File name suffixes, such as `py` in `app.py`, by which a name in a memory is recognized as a file."""
 NOT_FILES = frozenset(("d3.js", "ember.js", "express.js", "next.js", "node.js", "nuxt.js", "three.js", "vue.js"))
 _PATH = re.compile(r"[\w.@+-]+(?:/[\w.@+-]+)*/?")
 _PLACE = re.compile(r"(?::\d+(?:[:-]\d+)?|#[\w.-]*)$")
-"""A line number or an anchor after a path."""
+"""Pattern of a line number or an anchor after a path, such as `:12` or `#install`, which is removed."""
 _IN_PROSE = re.compile(r"(?<![\w/:.@~$*{<\\-])(?:\./)?[\w.@+-]+(?:/[\w.@+-]+)+(?![\w/*<{(])")
 _NAME = r"[^\W\d]\w*"
 _SYMBOL = re.compile(rf"(?P<dotted>{_NAME}(?:(?:\.|::|#){_NAME})*)(?P<call>\([^()]*\))?")
@@ -31,21 +31,21 @@ _SEPARATOR = re.compile(r"\.|::|#")
 
 @attrs.frozen(kw_only=True)
 class ProjectReference:
-    """A mention of a file, directory or symbol of the project."""
+    """A name in a memory that refers to a file, directory or symbol (function, class, option) of the project."""
 
     path: str
-    """Path of the memory that mentions the name."""
+    """Path of the memory file in which the name occurs, relative to the store."""
     line: int
     kind: Literal["file", "directory", "symbol"]
-    """"directory" is a name with slashes that may be a path, a branch or something else."""
+    """Kind of the name; "directory" for a name with slashes that may be a path, but also a branch or another thing."""
     name: str
-    """Mentioned name, normalised for the search."""
+    """Name to search for: a path without line number, or the last part of a symbol, such as `run` for `app.run()`."""
     shown: str
-    """Mentioned name as written in the memory."""
+    """Name as it is written in the memory, for messages."""
 
 
 def find_references(memory: CheckedMemory) -> list[ProjectReference]:
-    """Return the references of *memory*, each once: paths in prose, symbols in code spans; fenced code is ignored."""
+    """Return the references in *memory*, each once: file paths anywhere but in code blocks, symbols in backticks."""
     found: dict[tuple[str, str], ProjectReference] = {}
     for line, text in prose_lines(memory.entry.body, memory.body_line):
         for kind, name, shown in _named(text):
@@ -72,9 +72,9 @@ def _bare(text: str) -> str:
 
 
 def _kind_of_path(text: str) -> Literal["file", "directory"] | None:
-    """Return the type of a relative path; None for other text, including URLs and patterns.
+    """Return "file" if *text* is certainly a relative path, "directory" if it may be one, None for other text.
 
-    A trailing slash identifies a path as reliably as a suffix does.
+    A trailing slash identifies a path as reliably as a file suffix does. URLs and patterns are other text.
     """
     if not _PATH.fullmatch(text) or ".." in text or text.startswith(("-", "@")):
         return None
@@ -88,7 +88,7 @@ def _kind_of_path(text: str) -> Literal["file", "directory"] | None:
 
 
 def _symbol(text: str) -> str | None:
-    """Return the identifier to search for if *text* names a function, class, constant or flag; otherwise None."""
+    """Return the identifier to search for, such as `run` for `app.run()`; None if *text* is no symbol or option."""
     if flag := _FLAG.fullmatch(text):
         return flag[1]
     match = _SYMBOL.fullmatch(text)
@@ -103,39 +103,39 @@ def _symbol(text: str) -> str | None:
 
 
 FILE_LIMIT = 100_000
-"""Largest number of project files that are scanned."""
+"""Largest number of project files that are listed; in a larger project, nothing is reported as missing."""
 SIZE_LIMIT = 1_000_000
-"""Largest file that is searched for symbols, in bytes; larger files are usually generated."""
+"""Size in bytes of the largest file that is searched for symbols; larger files are usually generated."""
 TOTAL_LIMIT = 500_000_000
-"""Largest sum of all files that are searched for symbols, in bytes."""
+"""Largest amount of text in characters that is searched for symbols; with more, no symbol is reported as missing."""
 SKIPPED = frozenset(("node_modules", "__pycache__", "venv", "build", "dist", "target", "vendor", "site-packages"))
-"""Directories with third-party or generated files; dot directories are skipped too."""
+"""Names of directories that are not searched: third-party or generated files. Most dot directories are not either."""
 DOCUMENTS = frozenset((".md", ".mdx", ".rst", ".txt", ".adoc"))
-"""Prose files are not searched, because they may mention deleted symbols."""
+"""Suffixes of prose files, which are not searched for symbols, because they may mention deleted ones."""
 _WORDS = re.compile(r"--[A-Za-z0-9][\w-]*|[^\W\d]\w*")
 
 
 @attrs.frozen(kw_only=True)
 class MissingReferences:
-    """Result of searching the project for mentioned files and symbols."""
+    """Result of searching the project for the files and symbols that memories mention."""
 
     claims: tuple[ProjectReference, ...]
-    """Mentioned files and symbols that do not exist in the project."""
+    """References in memories to files and symbols that do not exist in the project."""
     judged: int
-    """Number of mentioned files and symbols that were searched for."""
+    """Number of references that were searched for, found or missing."""
     note: str | None
-    """Reason why symbols were not searched for; None if they were."""
+    """Line for the user with the reason why symbols could not be checked; None if they were checked."""
 
 
 @attrs.define(eq=False)
 class _ProjectFiles:
-    """The files of a project, indexed by name."""
+    """Result of scanning a project directory: the paths of its files and directories, indexed by name."""
 
     root: Path
     files: list[str] = attrs.field(factory=list)
-    """Paths of the project's files, relative, with `/`."""
+    """Paths of the project's files relative to `root`, with `/` as separator."""
     by_name: dict[str, list[str]] = attrs.field(factory=dict)
-    """Maps the last component of a path to the paths of files and directories."""
+    """Maps the last component of a path, such as `app.py`, to all relative paths of files and directories with it."""
     is_whole: bool = True
 
     def add(self, path: str) -> None:
@@ -143,11 +143,11 @@ class _ProjectFiles:
 
 
 def find_missing(claims: Iterable[ProjectReference], project: Path, memories: Collection[Path]) -> MissingReferences:
-    """Find the *claims* that are missing in *project*; files in the directories *memories* do not count.
+    """Search the directory *project* for the references *claims*, and return those to missing files and symbols.
 
-    A path exists if the path of some file ends with it, or if a memory has that name. A symbol exists if it occurs as a
-    word in a file that is not prose. The scan is bounded; what may lie beyond the bound is not judged. Blocks;
-    unreadable files count as missing.
+    A path exists if the path of a file or directory ends with it, or if it is in one of the directories *memories*. A
+    symbol exists if it occurs as a word in a file that is neither prose nor in *memories*. If the project exceeds a
+    limit of the scan, nothing is reported as missing. Blocks. Unreadable files are skipped.
     """
     tree = _walk(project, [Path(os.path.realpath(path)) for path in memories])
     named = list(claims)
@@ -193,7 +193,7 @@ def _is_there(tree: _ProjectFiles, name: str, memories: Collection[Path]) -> boo
 
 
 def _missing_symbols(tree: _ProjectFiles, words: set[str]) -> tuple[set[str], str | None]:
-    """Return the *words* that no source contains; if the search was incomplete, no words and the reason."""
+    """Return the *words* that are in no source file, and None; after an incomplete search, no words and the reason."""
     missing, size, count = set(words), 0, 0
     if not words:
         return set(), None
@@ -204,10 +204,10 @@ def _missing_symbols(tree: _ProjectFiles, words: set[str]) -> tuple[set[str], st
         if not missing:
             return set(), None
         if size > TOTAL_LIMIT:
-            return set(), f"symbols were not looked for: the project has more than {TOTAL_LIMIT:,} bytes of text"
+            return set(), f"symbols in memories were not checked: more than {TOTAL_LIMIT:,} characters in the project"
     if not tree.is_whole:
-        return set(), f"symbols were not looked for: the project has more than {FILE_LIMIT:,} files"
-    return (missing, None) if count else (set(), "symbols were not looked for: the project has no sources")
+        return set(), f"symbols in memories were not checked: more than {FILE_LIMIT:,} files in the project"
+    return (missing, None) if count else (set(), "symbols in memories were not checked: no source files in the project")
 
 
 def _sources(tree: _ProjectFiles) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""All checks of a store of memories, and the repair of its index."""
+"""Check of all memories of a store (a directory of memory files), and repair of its index `MEMORY.md`."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,17 +20,17 @@ from coterie.memory.store.transaction import LARGEST
 
 @attrs.frozen(kw_only=True)
 class CheckReport:
-    """Result of checking a memory store."""
+    """Result of checking a memory store: issues, share of misleading memories, and checks that were not possible."""
 
     findings: tuple[StoreIssue, ...]
-    """Issues sorted by file, those of the index last."""
+    """All issues found, sorted by file and line; those of the index file come last."""
     pollution: IssueRate
     notes: tuple[str, ...]
-    """Checks that were not possible, each with the reason."""
+    """Lines for the user about checks that were not possible, each with the reason; usually empty."""
 
 
 def check_store(store: MemoryStore, project: Path | None) -> CheckReport:
-    """Check all memories of *store*, and their references to files and symbols of *project*, if given.
+    """Check all memories of *store* and its index; with *project*, also the files and symbols that memories mention.
 
     Changes nothing. Blocks. Raises `OSError` if the directory of the store cannot be listed.
     """
@@ -44,7 +44,7 @@ def check_store(store: MemoryStore, project: Path | None) -> CheckReport:
     claims = [claim for memory in memories for claim in find_references(memory)] if project is not None else []
     absent = find_missing(claims, project, [store.directory]) if project is not None else None
     for claim in absent.claims if absent is not None else ():
-        reason = f"names `{claim.shown}`, which is nowhere in the project"
+        reason = f"mentions `{claim.shown}`, which does not exist in the project; correct or delete the statement"
         findings.append(StoreIssue(path=claim.path, line=claim.line, kind="dead_claim", reason=reason))
     findings += check_index(store.index(), paths)
     return CheckReport(
@@ -55,12 +55,13 @@ def check_store(store: MemoryStore, project: Path | None) -> CheckReport:
 
 
 def _read_all(store: MemoryStore, paths: list[str], findings: list[StoreIssue]) -> Iterator[CheckedMemory]:
-    """Yield the readable memories; an unreadable memory adds an issue."""
+    """Read and parse the memories *paths*; yield those that are readable, add an issue to *findings* for others."""
     for path in paths:
         try:
             content = store.read(path, limit=LARGEST + 1)
         except OSError as exc:
-            findings.append(StoreIssue(path=path, kind="unreadable", reason=f"cannot be read: {exc.strerror}"))
+            reason = f"cannot be read: {exc.strerror}; check its permissions"
+            findings.append(StoreIssue(path=path, kind="unreadable", reason=reason))
         except MemoryRefused as exc:
             findings.append(StoreIssue(path=path, kind="unreadable", reason=exc.reason))
         else:
@@ -70,16 +71,16 @@ def _read_all(store: MemoryStore, paths: list[str], findings: list[StoreIssue]) 
 
 
 ATTEMPTS = 5
-"""Number of attempts if other processes change the index concurrently."""
+"""Number of attempts to repair the index if other processes change it at the same time."""
 HEAD = 65_536
-"""Bytes of a memory that are read for its name and description."""
+"""Number of bytes at the start of a memory file that are read to get its name and description."""
 AUTHOR = Author(by="user", why="memory check --fix")
 
 
 def repair_index(store: MemoryStore) -> MemoryChange | None:
-    """Repair the index of *store*: add missing lines, remove dead lines, shorten long lines; None if it is correct.
+    """Repair the index of *store*: add missing memories, remove dead links, shorten long lines. Edits no memory.
 
-    Makes one change in the change log, and never edits a memory. Blocks; raises as `MemoryStore.write` does.
+    Returns the one change that was recorded; None if the index was correct. Blocks. Raises as `MemoryStore.write`.
     """
     for attempt in range(ATTEMPTS):
         before = store.read(INDEX)
@@ -98,9 +99,10 @@ def repair_index(store: MemoryStore) -> MemoryChange | None:
 
 
 def repair_index_text(text: str, memories: Mapping[str, MemoryEntry | None]) -> str:
-    """Repair the index *text* of a store with *memories*; a linked memory may be None, because it is not needed.
+    """Return the index *text* with dead and repeated links removed, long lines cut, and missing memories added.
 
-    Lines that are not links to a memory are kept, however long, because they may hold unique text.
+    *memories* maps the paths of all memories to their parsed content, which is None for memories that *text* links to.
+    Lines without a link are kept, however long, because their text may exist nowhere else.
     """
     entries = {entry.line: entry.path for entry in index_lines(text)}
     kept: list[str] = []
@@ -127,7 +129,7 @@ def _read_entry(store: MemoryStore, path: str) -> MemoryEntry:
 
 
 def _shorten(line: str) -> str:
-    """Cut a link line between words if it is too long; keep it whole if the cut would break the link."""
+    """Return the index line *line*, cut between words if it is too long; unchanged if the cut would break its link."""
     if len(line) <= LONGEST_LINE:
         return line
     cut = line[: LONGEST_LINE - 3]

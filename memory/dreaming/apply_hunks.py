@@ -1,4 +1,4 @@
-"""Application of a dream's hunks to a store: safe hunks immediately, others after approval."""
+"""Application of hunks, the line changes of a dream (memory consolidation), to a store: safe ones or approved ones."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -17,7 +17,7 @@ from coterie.memory.store.transaction import PendingEdit
 
 
 def _apply_index_hunks(current: str, file: DreamFile, hunks: Sequence[Hunk]) -> tuple[str, list[Hunk]]:
-    """Apply *hunks* of *file* to the index *current*; return it and the hunks whose line is missing or ambiguous."""
+    """Apply *hunks* to the index text *current*; return the text and unapplied hunks (old line missing or repeated)."""
     lines, base = split_lines(current), split_lines(file.base or "")
     dropped: list[Hunk] = []
     # From the end, so that the line before an insertion still exists, and insertions at one place keep their order.
@@ -33,7 +33,7 @@ def _apply_index_hunks(current: str, file: DreamFile, hunks: Sequence[Hunk]) -> 
 
 
 def _insert(lines: list[str], hunk: Hunk, base: Sequence[str]) -> None:
-    """Insert the lines of *hunk* after the line that preceded them in the base, or at the end."""
+    """Insert the lines added by *hunk* after their previous line in *base*, else at the end, unless *lines* has one."""
     if any(line in lines for line in hunk.added):
         return
     before = base[hunk.start - 1] if hunk.start else None
@@ -44,22 +44,22 @@ def _insert(lines: list[str], hunk: Hunk, base: Sequence[str]) -> None:
     lines[at:at] = added
 
 
-CHANGED = "the file has changed since the dream saw it"
-TAKEN_BACK = "the store refused another hunk, without which something would have been lost"
+CHANGED = "the file has changed since the dream read it; run a new dream"
+TAKEN_BACK = "undone, because the store refused another hunk and a fact would have been lost; run a new dream"
 
 
 @attrs.frozen(kw_only=True)
 class _Plan:
-    """The hunks of a dream that are about to be applied."""
+    """Hunks (line changes of a dream) that a caller asked to apply, and those of them that can be applied safely."""
 
     files: tuple[DreamFile, ...]
-    """Files with a hunk that the caller wants to apply."""
+    """Files of the dream with at least one waiting hunk that the caller asked to apply."""
     applied: set[int]
     wanted: set[int]
     chosen: set[int]
-    """Requested hunks that lose no fact except approved losses."""
+    """Numbers of the requested hunks that together lose no fact except those in `approved`; these are applied."""
     approved: set[str]
-    """Keys of the facts that may be lost."""
+    """Comparison keys (normalized text) of facts that may be lost, because the requested hunks list them as lost."""
 
     @classmethod
     def of(cls, store: MemoryStore, change: DreamChange, chosen: Collection[int]) -> "_Plan":
@@ -71,9 +71,9 @@ class _Plan:
 
 
 def auto_approved(change: DreamChange, kept: KeptFacts, deletions: DeletionPolicy) -> set[int]:
-    """Return the hunks that need no approval.
+    """Return the numbers of the hunks to apply without the user's approval; empty if the change is held back.
 
-    If deletions must be approved, these are the hunks that together lose no fact.
+    With *deletions* "apply" these are all hunks, otherwise hunks that together remove no fact from the memories.
     """
     if change.held is not None:
         return set()
@@ -84,11 +84,11 @@ def auto_approved(change: DreamChange, kept: KeptFacts, deletions: DeletionPolic
 
 
 def apply_hunks(store: MemoryStore, change: DreamChange, chosen: Collection[int], author: Author) -> DreamChange:
-    """Apply the waiting hunks of *change* that are *chosen*, and record the result of each hunk.
+    """Apply the waiting hunks with the numbers *chosen*; save and return *change* with the new state of each hunk.
 
-    Hunks of a file that has changed since the dream are dropped. A hunk whose application would then lose an unapproved
-    fact keeps waiting. All edits are one group in the change log. Blocks. Raises as `MemoryStore.apply` does; then
-    nothing was applied, and *change* is stored unchanged.
+    Hunks of a file that has changed since the dream are dropped. A hunk that would lose a fact without approval keeps
+    waiting. The change log of the store records all edits as one group, which can be undone together. Blocks. Raises as
+    `MemoryStore.apply` does; then no hunk was applied, and *change* is saved unchanged.
     """
     save_change(store.directory, change)
     change = _drop_outdated(store, change, chosen)
@@ -104,14 +104,14 @@ def apply_hunks(store: MemoryStore, change: DreamChange, chosen: Collection[int]
 
 
 def reject_hunks(store: MemoryStore, change: DreamChange) -> DreamChange:
-    """Reject all waiting hunks of *change*. Blocks. Raises `OSError`."""
+    """Set all waiting hunks of *change*, a dream's proposal, to "rejected"; save and return it. Raises `OSError`."""
     change = _set_state(change, dict.fromkeys(_numbers(change.files, "waiting"), ""), "rejected")
     save_change(store.directory, change)
     return change
 
 
 def _drop_outdated(store: MemoryStore, change: DreamChange, chosen: Collection[int]) -> DreamChange:
-    """Drop the *chosen* hunks of files that have changed; mark hunks as applied that the file already contains."""
+    """Return *change* with *chosen* hunks set to dropped if their file has changed, to applied if the file has them."""
     for file in change.files:
         numbers = {hunk.number for hunk in file.hunks} & set(chosen) & file.numbers("waiting")
         if not numbers or file.path == INDEX:
@@ -126,7 +126,7 @@ def _drop_outdated(store: MemoryStore, change: DreamChange, chosen: Collection[i
 
 
 def _edits(store: MemoryStore, plan: _Plan) -> tuple[list[PendingEdit], dict[int, str]]:
-    """Return the edits of *plan*, and the hunks that cannot be applied. Deleted files come last."""
+    """Return the file edits of *plan*, deletions last, and the reason for each index hunk, by number, that is unfit."""
     edits: list[PendingEdit] = []
     unmade: dict[int, str] = {}
     for file in plan.files:
@@ -145,7 +145,7 @@ def _edits(store: MemoryStore, plan: _Plan) -> tuple[list[PendingEdit], dict[int
 
 
 def _after(store: MemoryStore, change: DreamChange, plan: _Plan, result: ApplyResult, author: Author) -> DreamChange:
-    """Record the edits that the store dropped; undo all edits if a fact would be lost without the dropped ones."""
+    """Return *change* with hunks of refused edits "dropped"; if a fact is lost thereby, undo and drop all others."""
     reasons = {edit.path: reason for edit, reason in result.dropped}
     if not reasons:
         return change
@@ -167,7 +167,7 @@ def _after(store: MemoryStore, change: DreamChange, plan: _Plan, result: ApplyRe
 
 
 def _set_state(change: DreamChange, reasons: Mapping[int, str], state: HunkState) -> DreamChange:
-    """Return *change* with the hunks of *reasons* in *state*."""
+    """Return a copy of *change* in which the hunks numbered in *reasons* have *state* and the reason given there."""
 
     def update(hunk: Hunk) -> Hunk:
         if hunk.number not in reasons:

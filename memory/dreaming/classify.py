@@ -1,4 +1,4 @@
-"""Classification of hunks by the facts that applying them would lose."""
+"""Classification of hunks, the line changes of a dream (memory consolidation), by the facts that they would lose."""
 
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -8,19 +8,19 @@ import attrs
 from coterie.memory.dreaming.hunks import DreamFile, Hunk
 from coterie.memory.dreaming.statements import StatedFact, facts_in, missing_facts
 
-DEPENDS = "what it moves would be lost without a hunk that waits, or was dropped"
+DEPENDS = "a fact would be lost, because the hunk that adds it elsewhere is not applied; apply both or run a new dream"
 
 
 @attrs.frozen(kw_only=True)
 class KeptFacts:
-    """Facts in the files that a dream has not changed."""
+    """Facts (such as sentences) in memories that a dream leaves unchanged, so that the changes cannot lose them."""
 
     keys: frozenset[str]
     paths: frozenset[str]
 
     @classmethod
     def of(cls, texts: Iterable[tuple[str, str]], files: Sequence[DreamFile]) -> "KeptFacts":
-        """Collect the facts of *texts*, pairs of path and text, that also occur in *files*."""
+        """Collect from *texts*, (path, text) of all memories, the facts of *files* that other memories state too."""
         wanted = {said.key for file in files for said in _facts_before(file)}
         touched = {file.path for file in files}
         keys: set[str] = set()
@@ -33,7 +33,7 @@ class KeptFacts:
 
 
 def classify(files: Sequence[DreamFile], kept: KeptFacts) -> list[DreamFile]:
-    """Number the hunks of *files* and classify each; a deletion removes a fact that no file then states."""
+    """Return *files* with hunks numbered and classified: a "deletion" loses a fact, a "merge" only moves or repeats."""
     numbers = itertools.count(1)
     numbered = [
         attrs.evolve(file, hunks=tuple(attrs.evolve(hunk, number=next(numbers)) for hunk in file.hunks))
@@ -50,9 +50,9 @@ def classify(files: Sequence[DreamFile], kept: KeptFacts) -> list[DreamFile]:
 def select_safe(
     files: Sequence[DreamFile], chosen: Collection[int], kept: KeptFacts, allowed: Collection[str] = frozenset()
 ) -> set[int]:
-    """Return the largest subset of *chosen* that loses no fact, except those with a key in *allowed*.
+    """Return the numbers of *chosen* hunks that together lose no fact, except facts whose key is in *allowed*.
 
-    Text that moves to another file stays in its old file unless the other file gets it too.
+    A hunk that removes text from one file is left out if the hunk that adds this text to another file is left out.
     """
     left = set(chosen)
     while lost := _lost(files, left, kept, allowed):
@@ -62,12 +62,12 @@ def select_safe(
 
 
 def lost_facts(files: Sequence[DreamFile], chosen: Collection[int], kept: KeptFacts) -> set[str]:
-    """Return the keys of the facts that no file would state after the *chosen* hunks."""
+    """Return the comparison keys of the facts that no file would state after applying the hunks numbered *chosen*."""
     return {said.key for lost in _lost(files, chosen, kept).values() for said in lost}
 
 
 def approved_losses(files: Sequence[DreamFile], chosen: Collection[int]) -> set[str]:
-    """Return the keys of the facts that the *chosen* hunks are known to lose."""
+    """Return the comparison keys of the facts that the hunks numbered *chosen* list in `lost`, visible to the user."""
     return {
         said.key
         for file in files
@@ -81,7 +81,7 @@ def approved_losses(files: Sequence[DreamFile], chosen: Collection[int]) -> set[
 def _lost(
     files: Sequence[DreamFile], chosen: Collection[int], kept: KeptFacts, allowed: Collection[str] = frozenset()
 ) -> Mapping[str, Sequence[StatedFact]]:
-    """Return the facts that would be lost, by the path of the file that states them."""
+    """Return the facts, except *allowed*, that no file states after the *chosen* hunks, by path of their old file."""
     after = {file.path: text for file in files if (text := file.text(chosen)) is not None}
     keys = kept.keys.union(said.key for path, text in after.items() for said in facts_in(path, text))
     paths = kept.paths | after.keys()
@@ -102,7 +102,7 @@ def _facts_before(file: DreamFile) -> list[StatedFact]:
 
 
 def _behind(file: DreamFile, lost: Sequence[StatedFact], chosen: Collection[int]) -> set[int]:
-    """Return the hunks among *chosen* that remove the *lost* facts from *file*."""
+    """Return the numbers of the *chosen* hunks of *file* that remove the *lost* facts; if unclear, of all its hunks."""
     found: set[int] = set()
     for said in lost:
         touching = {hunk.number for hunk in file.hunks if hunk.touches(said.first, said.last)} & set(chosen)

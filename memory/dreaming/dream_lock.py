@@ -1,6 +1,6 @@
-"""The lock that allows one dream at a time in a store, and the check whether a dream is due.
+"""The lock that allows one dream (consolidation of memories) at a time in a store, and the check if a dream is due.
 
-The mtime of the lock file is the time of the last dream.
+The modification time of the lock file is the time of the last dream.
 """
 
 import contextlib
@@ -19,31 +19,31 @@ from coterie.memory.layer_settings import DreamingSettings
 from coterie.process_identity import ProcessIdentity, process_start_timestamp, read_boot_id
 
 LOCK = ".consolidate-lock"
-"""File name of the dream lock, in the directory of a memory store."""
+"""Name of the lock file in the directory of a memory store; its modification time is the time of the last dream."""
 VERSION = 1
 ABANDONED = 3600.0
-"""Seconds after which an owner counts as dead if this process cannot check it, because the owner runs on another
-machine, in another PID namespace, or before a reboot.
+"""Age in seconds from which a lock counts as abandoned if this process cannot check its owner, because the owner runs
+on another machine, in another PID namespace, or ran before a reboot.
 """
 LOCK_TIMEOUT = 10.0
 
 
 @attrs.frozen(kw_only=True)
 class LockOwner(ProcessIdentity):
-    """The process that dreams, on any machine that shares the store."""
+    """Identity of the process that holds the lock for a dream (memory consolidation), on any machine with the store."""
 
     place: str
-    """Identifies the machine, its boot and the PID namespace."""
+    """Boot id of the machine and PID namespace of the process; process ids can be compared only within one place."""
 
     @classmethod
     def this(cls) -> "LockOwner":
-        """Return the identity of the calling process."""
+        """Return the identity of the calling process, to be written into the dream lock."""
         this = ProcessIdentity.this()
         return cls(pid=this.pid, began=this.began, place=_place())
 
     @property
     def is_here(self) -> bool:
-        """True if the owner's process id is valid here; otherwise this process cannot check if the owner is alive."""
+        """True if the owner has the same `place` as this process, which can then check if the owner is alive."""
         return self.place == _place()
 
 
@@ -53,23 +53,23 @@ def _place() -> str:
 
 @attrs.frozen(kw_only=True)
 class _Body:
-    """Content of the lock file during a dream."""
+    """JSON content of the dream lock file while a dream runs."""
 
     owner: LockOwner
     before: float | None
-    """Time of the file before the dream; None if there was no file."""
+    """Modification time of the lock file before this dream, restored if the dream fails; None if there was no file."""
 
 
 @attrs.frozen(kw_only=True)
 class _LockFile:
-    """The lock file as read from disk."""
+    """Modification time and content of the dream lock file, as read from disk."""
 
     at: float
     body: _Body | int | None
-    """Owner of the lock, or the process id that other programs write; None if no dream is running."""
+    """Content during a dream; only a process id if another program wrote the file; None if no dream is running."""
 
     def is_held(self, now: float) -> bool:
-        """True if a dream is running."""
+        """True if a dream runs: its process is alive, or cannot be checked and wrote the lock less than an hour ago."""
         if isinstance(self.body, int):
             began = process_start_timestamp(self.body)
             return began is not None and began <= self.at
@@ -83,20 +83,20 @@ class _LockFile:
 
 @attrs.frozen(kw_only=True)
 class DreamLock:
-    """The held lock of a dream, until `complete` or `release` is called. Both block."""
+    """The lock for one dream (memory consolidation) of a store, held until `complete` or `release`. Both block."""
 
     path: Path
     _body: _Body
     _clock: Clock
 
     def complete(self) -> None:
-        """Record that the dream is complete, at the current time. Raises `OSError`."""
+        """Release the lock; record the current time as that of the last dream. Raises `DreamRefused` and `OSError`."""
         with _lock_changes(self.path):
             if self._is_ours():
                 _write(self.path, None, self._clock.now())
 
     def release(self) -> None:
-        """Release the lock without a dream, and restore the time of the last dream. Raises `OSError`."""
+        """Release the lock of a failed dream and restore the time of the previous dream; no effect after `complete`."""
         with _lock_changes(self.path):
             if self._is_ours():
                 _restore(self.path, self._body)
@@ -107,10 +107,11 @@ class DreamLock:
 
 
 def last_dream_time(directory: Path, clock: Clock) -> float | None:
-    """Return the time of the last dream, or of the start of a running dream; None if there was no dream.
+    """Return the time of the last dream (memory consolidation) of the store *directory*; None if there was no dream.
 
-    First reclaims the lock of a dream that was killed. A time in the future, after a clock was set back, becomes the
-    current time, so that it does not delay dreams longer than a true time. Blocks. Raises `DreamRefused` and `OSError`.
+    If a dream is running, returns its start. First resets the lock of a dream that was killed. A time in the future,
+    after a clock was set back, is replaced by the current time, also in the file, so that it does not delay the next
+    dream. Blocks. Raises `DreamRefused` and `OSError`.
     """
     path, now = directory / LOCK, clock.now()
     found = _read(path)
@@ -125,28 +126,28 @@ def last_dream_time(directory: Path, clock: Clock) -> float | None:
 
 
 def acquire_dream_lock(directory: Path, clock: Clock) -> DreamLock:
-    """Acquire the dream lock of the store in *directory*, which is created if it does not exist.
+    """Acquire the lock for a dream (memory consolidation) of the store *directory*, which is created if it is missing.
 
-    Takes over the lock of a dead owner, and keeps the time of the last complete dream. Blocks. Raises `DreamRefused` if
-    another dream is running, and `OSError`.
+    Takes over the lock of a process that has died, and keeps the time of the last complete dream. Blocks on the disk.
+    Raises `OSError`, and `DreamRefused` if another dream is running; does not wait for its end.
     """
     directory.mkdir(parents=True, exist_ok=True)
     path, now = directory / LOCK, clock.now()
     with _lock_changes(path):
         found = _reclaim(path, now)
         if found is not None and found.body is not None:
-            raise DreamRefused(f"another dream of {directory} is already running; try again after its end")
+            raise DreamRefused(f"another dream of the memories in {directory} is running; try again when it has ended")
         body = _Body(owner=LockOwner.this(), before=None if found is None else found.at)
         _write(path, body, now)
         # File locks may not work between machines that share a disk; then the last writer owns the lock.
         written = _read(path)
         if written is None or written.body != body:
-            raise DreamRefused(f"another dream of {directory} has just started")
+            raise DreamRefused(f"another dream of the memories in {directory} just began; try again when it has ended")
     return DreamLock(path=path, body=body, clock=clock)
 
 
 def _reclaim(path: Path, now: float) -> _LockFile | None:
-    """Return the lock file, after the lock of a dead owner was undone."""
+    """Read the dream lock file; if the process that holds the lock has died, first restore the previous content."""
     found = _read(path)
     if found is None or found.body is None or found.is_held(now):
         return found
@@ -171,7 +172,7 @@ def _write(path: Path, body: _Body | None, at: float) -> None:
 
 
 def _read(path: Path) -> _LockFile | None:
-    """Read the lock file; return None if it is missing, unreadable or a link."""
+    """Read and parse the dream lock file *path*; return None if it is missing, unreadable or a link."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -186,12 +187,12 @@ def _read(path: Path) -> _LockFile | None:
 
 @contextlib.contextmanager
 def _lock_changes(path: Path) -> Iterator[None]:
-    """Hold the file lock that protects changes of the dream lock."""
+    """Hold an OS lock on `PATH.guard` during the block, which changes the dream lock *path*. Raises `DreamRefused`."""
     try:
         with FileLock(f"{path}.guard", timeout=LOCK_TIMEOUT):
             yield
     except Timeout as exc:
-        raise DreamRefused(f"{path} is being written by another process; try again") from exc
+        raise DreamRefused(f"{path} was locked by another process for {LOCK_TIMEOUT:g} seconds; try again") from exc
 
 
 HOUR = 3600.0
@@ -200,7 +201,7 @@ MINUTE = 60.0
 
 @attrs.frozen(kw_only=True)
 class SessionActivity:
-    """A session of the project, and the time of its last activity."""
+    """One session of a project: its directory, and the time of its last activity in seconds since the epoch."""
 
     directory: Path
     at: float
@@ -208,39 +209,40 @@ class SessionActivity:
 
 @attrs.define(eq=False)
 class DueCheck:
-    """The conditions for a dream of one store; remembers the time of the last session scan.
+    """Check if a dream (memory consolidation) of one store is due; remembers when it last listed the sessions.
 
-    The lock against another running dream is not checked here, but acquired later.
+    It does not check if another dream is running: `acquire_dream_lock` does that later.
     """
 
     directory: Path
     sessions: Callable[[], Sequence[SessionActivity]]
-    """Function that lists the sessions of the project; blocks."""
+    """Function that lists the sessions of the project with the time of their last activity; blocks."""
     settings: DreamingSettings
     clock: Clock
     last: float | None = attrs.field(default=None, init=False)
-    """Time of the last known dream; None if there was no dream."""
+    """Time of the last dream, as the last call of `reason_not_due` found it; None if there was no dream or no call."""
     _scanned: float | None = attrs.field(default=None, init=False)
 
     def reason_not_due(self) -> str | None:
-        """Return one line with the reason why no dream is due; None if one is due.
+        """Return the reason why no dream is due, as one line for the user; None if a dream is due.
 
-        Blocks. Raises `DreamRefused` and `OSError`.
+        A dream is due after enough hours with enough active sessions. Blocks. Raises `DreamRefused` and `OSError`.
         """
         last = self.last = last_dream_time(self.directory, self.clock)
         now = self.clock.now()
         if last is not None and now - last < self.settings.hours * HOUR:
-            return f"the last dream was {(now - last) / HOUR:.1f} hours ago; the minimum is {self.settings.hours:g}"
+            hours = (now - last) / HOUR
+            return f"the last dream was {hours:.1f} hours ago; the next is due {self.settings.hours:g} hours after it"
         if self._scanned is not None and 0 <= now - self._scanned < self.settings.scan_minutes * MINUTE:
-            return f"the sessions were counted {(now - self._scanned) / MINUTE:.0f} minutes ago"
+            return f"sessions were last counted {(now - self._scanned) / MINUTE:.0f} minutes ago; try again later"
         self._scanned = now
         count = len(active_since(self.sessions(), last))
         if count < self.settings.sessions:
-            return f"{count} sessions were touched since the last dream; {self.settings.sessions} are needed"
+            return f"{count} sessions were active since the last dream; wait until there are {self.settings.sessions}"
         return None
 
 
 def active_since(sessions: Sequence[SessionActivity], last: float | None) -> list[SessionActivity]:
-    """Return the *sessions* with activity after *last*, newest first; all sessions without *last*."""
+    """Return the *sessions* with activity after the time *last*, newest first; all *sessions* if *last* is None."""
     found = [session for session in sessions if last is None or session.at > last]
     return sorted(found, key=lambda session: session.at, reverse=True)

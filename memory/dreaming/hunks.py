@@ -1,4 +1,4 @@
-"""Hunks: the changes of a dream in one file, each of which can be applied alone."""
+"""Hunks: line changes that a dream (a model's consolidation of memories) makes in a file; each can be applied alone."""
 
 import difflib
 from collections.abc import Collection, Iterator, Sequence
@@ -12,61 +12,61 @@ from coterie.memory.store.memory_index import index_lines
 from coterie.memory.store.path_rules import INDEX
 
 HunkKind = Literal["addition", "merge", "deletion"]
-"""addition: only adds lines. merge: the removed facts are stated elsewhere. deletion: they are not."""
+"""addition: adds lines only. merge: also removes lines, whose facts remain in some file. deletion: loses a fact."""
 HunkState = Literal["applied", "waiting", "dropped", "rejected"]
-"""dropped: the file has changed since the dream, or the store refused the edit."""
+"""applied: written to the store. waiting: for approval. dropped: could not be written. rejected: by the user."""
 LONG = 2_000
-"""Number of lines from which difflib ignores very frequent lines, because comparing them takes too long."""
+"""Files with more lines than this are compared with difflib's `autojunk`, which is faster but skips frequent lines."""
 
 
 @attrs.frozen(kw_only=True)
 class Hunk:
-    """A replacement of consecutive lines in one file."""
+    """One change that a dream (memory consolidation) proposes: it replaces consecutive lines of one memory file."""
 
     number: int = 0
-    """Number of the hunk within the dream, from 1."""
+    """Number of the hunk among all hunks of its dream, from 1; 0 until `classify` assigns it."""
     start: int
-    """Index of the first removed line; for a pure insertion, index of the line after it."""
+    """Index of the first removed line, from 0; if the hunk only inserts, index of the line before which it inserts."""
     removed: tuple[str, ...] = ()
-    """The lines that the hunk removes, with line ends."""
+    """The lines that the hunk removes from the file, with their line ends; empty if it only inserts lines."""
     added: tuple[str, ...] = ()
     kind: HunkKind = "addition"
     state: HunkState = "waiting"
     reason: str = ""
-    """The reason why the hunk waits or was dropped."""
+    """Reason, for the user, why the hunk waits for approval or was dropped; may be empty."""
     lost: tuple[str, ...] = ()
-    """Sentences that no file would contain after the hunk is applied."""
+    """Sentences, fields and index lines that this hunk removes and that no file would state after the dream."""
     evidence: tuple[str, ...] = ()
-    """Transcript lines that justify the hunk, as `session/agent:line`."""
+    """Transcript lines that the model names as justification of the hunk, as `session/agent:line`."""
 
     @property
     def end(self) -> int:
-        """Index of the line after the last removed line."""
+        """Index, in the file before the dream, of the line after the last removed line; `start` for an insertion."""
         return self.start + len(self.removed)
 
     def touches(self, first: int, last: int) -> bool:
-        """True if the hunk may change a sentence in the lines *first* to *last*, also by an adjacent insertion."""
+        """True if the hunk changes or borders on a line from *first* to *last*, so that a sentence there may change."""
         return self.start <= last + 1 and self.end >= first
 
 
 @attrs.frozen(kw_only=True)
 class DreamFile:
-    """One file as the dream saw it, with its hunks."""
+    """One file that a dream changes: its content before the dream, and the hunks (line replacements) of the dream."""
 
     path: str
     base: str | None
-    """Content before the dream; None if the file did not exist."""
+    """Content of the file before the dream; None if the dream creates the file."""
     hunks: tuple[Hunk, ...]
     is_removed: bool = False
-    """True if the dream deletes the file; then one hunk removes all lines."""
+    """True if the dream deletes the file; then its only hunk removes all lines."""
 
     @property
     def base_hash(self) -> str | None:
-        """Hash of the content to which the hunks apply."""
+        """BLAKE2 hash, in hex, of the content before the dream; None if the dream creates the file."""
         return None if self.base is None else blake2b(self.base.encode(), digest_size=16).hexdigest()
 
     def text(self, chosen: Collection[int]) -> str | None:
-        """Return the content after the hunks with the numbers *chosen*; None if the file then does not exist."""
+        """Return `base` with only the hunks numbered *chosen* applied; None if the file then does not exist."""
         taken = sorted((hunk for hunk in self.hunks if hunk.number in chosen), key=lambda hunk: hunk.start)
         if self.is_removed and taken:
             return None
@@ -79,14 +79,14 @@ class DreamFile:
         return "".join((*done, *lines[at:]))
 
     def numbers(self, state: HunkState) -> set[int]:
-        """Return the numbers of the hunks in *state*."""
+        """Return the numbers of the hunks of this file that are in *state*, such as "waiting"."""
         return {hunk.number for hunk in self.hunks if hunk.state == state}
 
 
 def hunks_between(path: str, base: str | None, result: str | None) -> DreamFile | None:
-    """Return the hunks between *base* and *result* of the file *path*; None if both are equal.
+    """Compare the contents *base* and *result* of the file *path*, before and after a dream; return None if equal.
 
-    A missing index counts as an empty index.
+    The result has the differences as hunks. Content None means that the file is missing; a missing index is empty.
     """
     if path == INDEX:
         base, result = base or "", result or ""
@@ -109,7 +109,7 @@ def hunks_between(path: str, base: str | None, result: str | None) -> DreamFile 
 
 
 def _hunks(path: str, start: int, removed: Sequence[str], added: Sequence[str]) -> Iterator[Hunk]:
-    """Yield one hunk; in the index one hunk for each line, because each line belongs to another memory."""
+    """Yield one hunk that replaces *removed* by *added*; in the index one hunk for each line, so for each memory."""
     if path != INDEX:
         yield Hunk(start=start, removed=tuple(removed), added=tuple(added))
         return
@@ -124,5 +124,5 @@ def _hunks(path: str, start: int, removed: Sequence[str], added: Sequence[str]) 
 
 
 def _target(line: str) -> str | None:
-    """Return the memory to which an index line points, or the line itself if it is not a pointer."""
+    """Return the path of the memory to which the index line *line* links; *line* itself if it links to no file."""
     return next((found.path for found in index_lines(line)), line)

@@ -1,6 +1,6 @@
-"""Proposal of a dream: its change, the evidence for it, and the hunks that need no approval.
+"""Proposal of a dream (a model's consolidation of memories): hunks, their evidence, and those that need no approval.
 
-The model names transcript lines as evidence; each line is checked to exist.
+The model names transcript lines as evidence; the program checks that each of them exists.
 """
 
 import re
@@ -17,46 +17,46 @@ from coterie.memory.dreaming.statements import comparison_key
 from coterie.memory.dreaming.working_copy import StopCheck, WorkingCopy, never_stop, read_draft, read_texts, write_file
 from coterie.memory.layer_settings import DeletionPolicy
 
-DRY = "this was a dry run"
+DRY = "the dream ran with --dry-run"
 MOST = 10
-"""Largest number of transcript references of one hunk."""
+"""Largest number of evidence references that one hunk keeps, and of notes about references to missing lines."""
 _REFERENCE = re.compile(r"[\w.-]+/[\w.-]+:[0-9]{1,9}")
 _PATH = re.compile(r"[\w./-]+\.md\b")
 
 
 @attrs.frozen(kw_only=True)
 class EvidenceClaim:
-    """One line of evidence: transcript lines that justify a change."""
+    """One line that the model wrote as evidence: a changed file, words of the changed text, and transcript lines."""
 
     path: str
     words: str
-    """Words of the changed text, normalised by `comparison_key`; may be empty."""
+    """Words of the changed text, normalized by `comparison_key`, that show which hunks are meant; may be empty."""
     references: tuple[str, ...]
 
 
 ReferenceExists = Callable[[str, str, int], bool]
-"""Returns True if a session has an agent whose transcript has the given line."""
+"""Function of a session, an agent and a line number; returns True if the agent's transcript has that line."""
 
 
 @attrs.frozen(kw_only=True)
 class Proposal:
-    """A change, and the hunks of it that are applied automatically."""
+    """The change that a dream (memory consolidation) proposes, and the numbers of its hunks that need no approval."""
 
     change: DreamChange
     chosen: frozenset[int]
 
     def hold_back(self, reason: str) -> "Proposal":
-        """Return the proposal without automatically applied hunks."""
+        """Return a copy that applies no hunk automatically: all hunks wait for approval, and the user sees *reason*."""
         return Proposal(change=attrs.evolve(self.change, held=reason), chosen=frozenset())
 
     def add_evidence(self, copied: WorkingCopy, said: str, exists: ReferenceExists) -> "Proposal":
-        """Return the proposal with evidence from the dream's answer *said* and its evidence file. Raises `OSError`."""
+        """Return a copy with the evidence in *said*, the dream's answer, and in its evidence file. Raises `OSError`."""
         written = copied.evidence.read_text("utf-8", "replace") if copied.evidence.is_file() else ""
         claims = parse_claims(f"{written}\n{said}")
         return attrs.evolve(self, change=attach_evidence(self.change, claims, exists))
 
     def add_recall_test(self, recall: RecallTest) -> "Proposal":
-        """Return the proposal with the result of a recall test; held back if too much is lost."""
+        """Return a copy with the result of a recall test; held back for approval if queries find too few memories."""
         proposal = attrs.evolve(self, change=attrs.evolve(self.change, recall=recall))
         if recall.share <= WORST:
             return proposal
@@ -67,10 +67,10 @@ class Proposal:
 def propose(
     copied: WorkingCopy, change: DreamChange, deletions: DeletionPolicy, check: StopCheck = never_stop
 ) -> Proposal:
-    """Convert the edits of the working copy into hunks of *change*.
+    """Return the model's edits of the working copy *copied* as a proposal: hunks (line changes) added to *change*.
 
-    The working copy then holds the memories as after the hunks that need no approval, or after all hunks if none is
-    free of approval. Blocks. Raises `OSError` and the exceptions of *check*.
+    For the recall test, rewrites the working copy with only the hunks that need no approval, or with all hunks if every
+    hunk needs approval. Blocks. Raises `OSError` and the exceptions of *check*, which is called before each file.
     """
     files, notes = read_draft(copied)
     kept = KeptFacts.of(read_texts(copied.base, check), files)
@@ -84,9 +84,9 @@ def propose(
 
 
 def parse_claims(text: str) -> list[EvidenceClaim]:
-    """Parse the lines of *text* that look like `file.md | words | session/agent:line`; never raises.
+    """Return the evidence in *text*: its lines of the form `file.md | words | session/agent:line`; never raises.
 
-    Markup is ignored, the words may be missing, and a line may have several references.
+    Other lines and Markdown markup are ignored. The words may be missing, and a line may name several references.
     """
     claims: list[EvidenceClaim] = []
     for line in text.splitlines():
@@ -99,9 +99,9 @@ def parse_claims(text: str) -> list[EvidenceClaim]:
 
 
 def attach_evidence(change: DreamChange, claims: Sequence[EvidenceClaim], exists: ReferenceExists) -> DreamChange:
-    """Add the existing references of *claims* to the hunks of *change*.
+    """Return *change* with the references of *claims* as evidence of its hunks; a reference to no line becomes a note.
 
-    A claim with words applies to the hunks that contain them, if there are any, otherwise to all hunks of its file.
+    A claim applies to the hunks of its file that contain its words; if no hunk contains them, to all hunks of the file.
     """
     checked: dict[str, bool] = {}
     for name in (name for claim in claims for name in claim.references):
@@ -112,7 +112,7 @@ def attach_evidence(change: DreamChange, claims: Sequence[EvidenceClaim], exists
         for file in change.files
     )
     invented = [name for name, is_there in checked.items() if not is_there]
-    notes = (*change.notes, *(f"the evidence names a line that does not exist: {name}" for name in invented[:MOST]))
+    notes = (*change.notes, *(f"evidence {name} was ignored: no such transcript line" for name in invented[:MOST]))
     return attrs.evolve(change, files=tuple(files), notes=notes)
 
 

@@ -1,4 +1,4 @@
-"""Recall before and after a dream: past queries must still find the same facts."""
+"""Recall test of a dream (memory consolidation): past queries should find the same facts before and after it."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,17 +12,17 @@ from coterie.memory.recall.bm25 import Bm25Ranker
 from coterie.memory.store.path_rules import INDEX
 
 FOUND = 5
-"""Number of memories that a test query returns."""
+"""Maximum number of memories that each query of the test returns."""
 WORST = 0.1
-"""Largest share of found memories that may be lost; a change that loses more needs approval."""
+"""Largest share of the found memories that a dream may lose; if it loses more, all its hunks need approval."""
 SHOWN = 20
 
 
 def compare_recall(copied: WorkingCopy, queries: Sequence[str]) -> RecallTest:
-    """Run *queries* on the working copy before and after the dream, and compare the results.
+    """Run past *queries* on the memories before and after the dream, and count the memories that are found again.
 
-    A merged memory counts as found if a file that holds at least half of its sentences is found. Blocks, for a moment
-    with thousands of files. Raises `OSError` and `sqlite3.Error`.
+    A merged memory counts as found if a file with at least half of its facts is found. Blocks, for a moment with
+    thousands of files. Raises `OSError` and `sqlite3.Error`.
     """
     if not queries:
         return RecallTest(queries=0)
@@ -48,7 +48,7 @@ def compare_recall(copied: WorkingCopy, queries: Sequence[str]) -> RecallTest:
 
 
 def _moved_to(copied: WorkingCopy, paths: Iterable[str]) -> Mapping[str, set[str]]:
-    """Map each of *paths* to its current files: the path itself, and files that hold at least half of its facts."""
+    """Map each of *paths* to a set: itself, and all files that contain at least half of its facts after the dream."""
     homes = {path: {path} for path in paths}
     moved = {path: _keys(path, text) for path, text in read_texts(copied.base) if path in homes}
     after = {path: _keys(path, text) for path, text in read_texts(copied.work)}

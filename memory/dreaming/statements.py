@@ -1,4 +1,4 @@
-"""Facts in memory files, sentence by sentence; a fact can be recognised after it moved to another file."""
+"""Splitting of memory files into facts (sentences, fields, index lines), to find a fact again in another file."""
 
 import bisect
 import re
@@ -11,56 +11,56 @@ from coterie.memory.store.memory_index import index_lines
 from coterie.memory.store.path_rules import INDEX
 
 _BEFORE = "\"'`*([{|\u201c\u2018\u00ab"
-"""Punctuation that may precede words."""
+"""Punctuation that `comparison_key` removes from the start of a word."""
 _BEHIND = ".,;:!?\"'`*)]}|\u2026\u201d\u2019\u00bb\u3002\uff01\uff1f\uff1b"
 _DASHES = frozenset("-\u2013\u2014")
 _MARK = re.compile(r"\s*(?:>\s*)*(?:(?:[-*+]|\d{1,3}[.)])\s+|#{1,6}\s+|\|)?")
-"""Line prefixes that are not part of a sentence: quotes, bullets, numbers, headings, tables."""
+"""Matches the Markdown at the start of a line that is no part of a sentence: quote, bullet, number, heading, table."""
 _BEGINS = re.compile(r"\s*(?:>\s*)*(?:[-*+]\s|\d{1,3}[.)]\s|#{1,6}\s|\||```|~~~)")
 _RULE = re.compile(r"\s*[-=_*]*\s*")
-"""A blank line, a ruler, or the underline of a heading."""
+"""Matches a line without text: a blank line, a horizontal rule, or the underline of a heading."""
 _FENCE = re.compile(r"\s*(```|~~~)")
 _HEADING = re.compile(r"\s*(?:#{1,6}\s|\|)")
 _END = re.compile(r"(?<=[.!?;])\s+|(?<=[\u3002\uff01\uff1f\uff1b])")
 
 
 POINTER = "-> "
-"""Prefix of the key of an index line; no sentence has such a key."""
+"""Prefix of the comparison key of an index line (a link to a memory); the key of a sentence never has it."""
 LEAST_LETTERS = 3
-"""Least length of the words that are compared with a summary."""
+"""Minimum length of the words that are compared to detect a field that only summarizes the text of its memory."""
 STEM = 5
-"""Number of letters that two forms of one word share."""
+"""Number of first letters by which words are compared, so that forms such as "deploy" and "deploys" are equal."""
 
 _KEY = re.compile(r"\s*(?:-\s+)?([A-Za-z_][\w-]*)\s*:\s*(.*)", re.DOTALL)
 _NAMES = frozenset({"name", "type", "metadata"})
-"""Fields with the name and the type of a memory; these may change without losing a fact."""
+"""Front matter fields with the name and type of a memory; they are no facts, so a dream may change them."""
 
 
 @attrs.frozen(kw_only=True)
 class StatedFact:
-    """One fact that a file states: a sentence, a field or an index line."""
+    """One fact that a memory file states: a sentence, a field of the front matter, or a line of the index."""
 
     key: str
-    """Comparison key: case, white space, punctuation and Markdown markup are ignored."""
+    """Text to compare facts with: case, white space, punctuation around words and Markdown markup are removed."""
     text: str
     first: int
-    """Index of the first line of the fact."""
+    """Index of the first line of the fact in its file, from 0."""
     last: int
 
     @property
     def target(self) -> str | None:
-        """The memory to which an index line points; None for other facts."""
+        """Path of the memory to which an index line links; None for a sentence or a field."""
         return self.key.removeprefix(POINTER) if self.key.startswith(POINTER) else None
 
 
 def comparison_key(text: str) -> str:
-    """Return the words of *text* in comparable form; empty if there are none. Meaningful symbols count as words."""
+    """Return the words of *text* in lower case, without punctuation around them, joined by spaces; may be empty."""
     words = (word.lstrip(_BEFORE).rstrip(_BEHIND) for word in unicodedata.normalize("NFKC", text).casefold().split())
     return " ".join(word for word in words if word and not _DASHES.issuperset(word))
 
 
 def split_sentences(lines: Iterable[str], start: int = 0) -> Iterator[StatedFact]:
-    """Yield the sentences of Markdown, in order; the first line has the index *start*.
+    """Yield the sentences of the Markdown *lines* as facts, in order; *start* is the index of the first line.
 
     A sentence may span several lines of a paragraph. In a code block each line is a sentence.
     """
@@ -83,7 +83,7 @@ def split_sentences(lines: Iterable[str], start: int = 0) -> Iterator[StatedFact
 
 
 def _split(paragraph: list[tuple[int, str]]) -> Iterator[StatedFact]:
-    """Yield the sentences of one paragraph; its lines come with their indexes."""
+    """Yield the sentences of one *paragraph*, given as pairs of line index and line, as facts."""
     text, begins = "", []
     for _, line in paragraph:
         begins.append(len(text))
@@ -101,12 +101,12 @@ def _split(paragraph: list[tuple[int, str]]) -> Iterator[StatedFact]:
 
 
 def split_lines(text: str) -> list[str]:
-    """Split *text* into lines with their ends; only a newline ends a line."""
+    """Split *text* into lines that keep their newline; other line separators, such as a form feed, do not split."""
     return [line for line in re.split(r"(?<=\n)", text) if line]
 
 
 def facts_in(path: str, text: str) -> list[StatedFact]:
-    """Return all facts of the file *path*."""
+    """Return the facts in *text*, the content of the memory file *path*: sentences, and fields or index lines."""
     lines = split_lines(text)
     if path == INDEX:
         return list(_facts_in_index(text, lines))
@@ -115,7 +115,7 @@ def facts_in(path: str, text: str) -> list[StatedFact]:
 
 
 def missing_facts(path: str, text: str) -> list[StatedFact]:
-    """Return the facts whose loss matters; a description that only summarises the text is left out."""
+    """Return the facts of the file *path* that must not be lost: all but fields that only summarize its text."""
     said = facts_in(path, text)
     body = _body_start(split_lines(text))
     rest = {word for each in said if each.first >= body for word in each.key.split()}
@@ -132,7 +132,7 @@ def _facts_in_index(text: str, lines: Sequence[str]) -> Iterator[StatedFact]:
 
 
 def _facts_in_fields(lines: Sequence[str]) -> Iterator[StatedFact]:
-    """Yield one fact for each line of the front matter."""
+    """Yield one fact for each line of the front matter, except lines without words, the name, type and metadata."""
     for index, line in enumerate(lines):
         field = _KEY.fullmatch(line)
         if field is not None and field[1].casefold() in _NAMES:
@@ -143,14 +143,14 @@ def _facts_in_fields(lines: Sequence[str]) -> Iterator[StatedFact]:
 
 
 def _body_start(lines: Sequence[str]) -> int:
-    """Return the index of the first line after the front matter, if any."""
+    """Return the index of the first line after the front matter; 0 if there is no complete front matter."""
     if not lines or lines[0].strip("\ufeff \t\r\n") != "---":
         return 0
     return next((index for index, line in enumerate(lines[1:], 2) if line.rstrip() in ("---", "...")), 0)
 
 
 def _is_summary(said: StatedFact, rest: Collection[str]) -> bool:
-    """True if *said* and *rest* share words in any form, and every number of *said* is in *rest*."""
+    """True if the field *said* shares a word, in any form, with the words *rest* of the text, and has no new number."""
     stems = {_stem(word) for word in rest}
     words = said.key.split()
     has_news = any(word not in rest for word in words if any(sign.isdigit() for sign in word))

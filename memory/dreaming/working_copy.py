@@ -1,4 +1,4 @@
-"""The working copy of a store; a dream edits the copy."""
+"""The working copy of a memory store: a dream (memory consolidation) edits the copy, and the store stays unchanged."""
 
 import os
 import shutil
@@ -14,49 +14,49 @@ from coterie.memory.store.memory_store import MemoryStore
 from coterie.memory.store.path_rules import INDEX, LOGS
 
 PLACE = "dream"
-"""Directory of the working copy, inside the scratch directory of the agent."""
+"""Name of the directory of the working copy, inside the agent's scratch directory for temporary files."""
 LARGEST = 1_000_000
-"""Largest file that a dream can read or write, in bytes."""
+"""Maximum size in bytes of a file that a dream can read or write; a longer file is left unchanged."""
 
 StopCheck = Callable[[], None]
-"""Callback before each of many files; an exception that it raises stops the operation."""
+"""Callback that a long operation calls before each file; an exception that it raises stops the operation."""
 
 
 def never_stop() -> None:
-    """`StopCheck` that never stops an operation."""
+    """Do nothing: the default `StopCheck` (callback before each file), which never stops an operation."""
 
 
 @attrs.frozen(kw_only=True)
 class WorkingCopy:
-    """Two copies of the files of a store: the original, and the one that the dream edits."""
+    """Two copies of the files of a memory store: `base` for comparison, and `work`, which a dream edits."""
 
     directory: Path
 
     @property
     def base(self) -> Path:
-        """Directory of the unchanged copy."""
+        """Directory of the copy that stays unchanged, to compare the edited copy with it."""
         return self.directory / "base"
 
     @property
     def work(self) -> Path:
-        """Directory of the copy that the dream edits."""
+        """Directory of the copy that the model edits during the dream."""
         return self.directory / "memory"
 
     @property
     def evidence(self) -> Path:
-        """File in which the dream names the transcript lines that justify its changes."""
+        """Path of the file in which the model names the transcript lines that justify its changes; may not exist."""
         return self.directory / "evidence.md"
 
     def remove(self) -> None:
-        """Delete the working copy. Blocks. Raises `OSError`."""
+        """Delete both copies and the evidence file from the disk. Blocks. Raises `OSError`."""
         shutil.rmtree(self.directory)
 
 
 def copy_store(store: MemoryStore, scratch: Path, check: StopCheck = never_stop) -> WorkingCopy:
-    """Copy all memories, the index and the daily logs of *store* to a new directory in *scratch*.
+    """Copy all memories, the index and the daily logs of *store* twice into a new directory in *scratch*.
 
-    First removes the copy of a dream that was killed. A file that is too long or is not text is not copied, so it never
-    changes. Blocks. Raises `OSError` and the exceptions of *check*; then the copy is removed.
+    First removes the copy of a dream that was killed. A file that is too long or is not text is not copied, so a dream
+    cannot change it. Blocks. Raises `OSError` and the exceptions of *check*; then the copy is removed.
     """
     copied = WorkingCopy(directory=scratch.resolve() / PLACE)
     if copied.directory.exists():
@@ -76,9 +76,9 @@ def copy_store(store: MemoryStore, scratch: Path, check: StopCheck = never_stop)
 
 
 def read_draft(copied: WorkingCopy) -> tuple[list[DreamFile], list[str]]:
-    """Return the edits in the working copy, and reset files that cannot be memories; return their reasons too.
+    """Return the files that the dream changed in the working copy, and a note for each edit that is ignored.
 
-    A file without text counts as deleted. Blocks. Raises `OSError`.
+    A file that cannot be a memory is reset. A file without text counts as deleted. Blocks. Raises `OSError`.
     """
     notes: list[str] = []
     files: list[DreamFile] = []
@@ -91,7 +91,7 @@ def read_draft(copied: WorkingCopy) -> tuple[list[DreamFile], list[str]]:
         if base == result:
             continue
         if reason := _objection(path, result):
-            notes.append(f"{path} {reason}")
+            notes.append(f"{path} {reason}; its edit was ignored")
             write_file(copied.work / path, base)
             continue
         text = None if result is None or not result.strip() else result.decode()
@@ -102,7 +102,7 @@ def read_draft(copied: WorkingCopy) -> tuple[list[DreamFile], list[str]]:
 
 
 def read_texts(directory: Path, check: StopCheck = never_stop) -> Iterator[tuple[str, str]]:
-    """Yield path and text of the memories and the index in *directory*, a copy. Blocks. Raises as *check* does."""
+    """Yield path and text of each memory and the index in *directory*, a copy; calls *check* before each. Blocks."""
     for path in _files(directory):
         check()
         if not _is_log(path):
@@ -110,14 +110,14 @@ def read_texts(directory: Path, check: StopCheck = never_stop) -> Iterator[tuple
 
 
 def read_store_texts(store: MemoryStore) -> Iterator[tuple[str, str]]:
-    """Yield path and text of the memories and the index of *store*; skip files that are not text. Blocks."""
+    """Yield path and text of each memory and the index of *store*, except links, long and binary files. Blocks."""
     for path in (INDEX, *store.paths()):
         if (content := _readable(store, path)) is not None:
             yield path, content.decode()
 
 
 def _readable(store: MemoryStore, path: str) -> bytes | None:
-    """Return the content of a file of *store*; None if it is a link or is not text."""
+    """Return the content of the file *path* of *store*; None if it is missing, a link, too long or not text."""
     try:
         content = store.read(path)
     except (MemoryRefused, PermissionError):
@@ -126,7 +126,7 @@ def _readable(store: MemoryStore, path: str) -> bytes | None:
 
 
 def _objection(path: str, content: bytes | None) -> str | None:
-    """Return the reason why a dream cannot leave *content* at *path*; None if it can."""
+    """Return the reason why a dream may not change *path* to *content*, such as `is not text`; None if it may."""
     if _is_log(path):
         return "is a daily log, which a dream does not change"
     if path and not path.endswith(".md"):
@@ -145,7 +145,7 @@ def _is_log(path: str) -> bool:
 
 
 def _logs(directory: Path) -> Iterator[str]:
-    """Yield the paths of the daily logs of a store."""
+    """Yield the paths of the daily log files of the store in *directory*, relative to it, in order."""
     for parent, names, files in os.walk(directory / LOGS):
         names.sort()
         for name in sorted(files):
@@ -154,7 +154,7 @@ def _logs(directory: Path) -> Iterator[str]:
 
 
 def _files(directory: Path) -> Iterator[str]:
-    """Yield the paths of all files of a copy, except links and names that begin with a dot."""
+    """Yield the relative paths of all files in *directory*, a copy, except links and names that begin with a dot."""
     for parent, names, files in os.walk(directory):
         names[:] = sorted(name for name in names if not name.startswith("."))
         for name in sorted(files):
@@ -164,7 +164,7 @@ def _files(directory: Path) -> Iterator[str]:
 
 
 def _link_file(copied: WorkingCopy, path: str, content: bytes) -> None:
-    """Link the base file into the edited copy; tools replace files, so the base does not change."""
+    """Hard link a base file into the edited copy; `base` stays unchanged, because tools replace files as a whole."""
     place = copied.work / path
     place.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -187,7 +187,7 @@ def _content(path: Path) -> bytes:
 
 
 def write_file(path: Path, content: bytes | None) -> None:
-    """Write *content* to the file *path* of a copy; None deletes the file. Blocks. Raises `OSError`."""
+    """Write *content* to *path*, a file of a working copy; None deletes the file. Blocks. Raises `OSError`."""
     if content is None:
         path.unlink(missing_ok=True)
         return

@@ -1,4 +1,4 @@
-"""Front matter of Markdown files, parsed leniently, with warnings.
+"""Lenient parser, with warnings, of front matter: YAML fields between two lines `---` at the start of a Markdown file.
 
 Invalid YAML is parsed key by key, so that a mistake affects only the value of its key.
 """
@@ -25,22 +25,22 @@ _HEADING = re.compile(r"#{1,6} ")
 
 @attrs.frozen(kw_only=True)
 class FrontMatter:
-    """The front matter fields and the body of a file."""
+    """A parsed Markdown file: the fields of its front matter (YAML between two lines `---`) and its body."""
 
     fields: dict[str, Value] = attrs.field(factory=dict)
     lines: dict[str, int] = attrs.field(factory=dict)
-    """Line number of each field, by key."""
+    """Maps the key of each field to its line number in the file, from 1."""
     body: str
-    """The text after the front matter; the whole text if there is no front matter."""
+    """The text of the file after the front matter; the whole text if there is no front matter."""
     notes: list[FieldWarning] = attrs.field(factory=list)
-    """Warnings about skipped or corrected parts, in line order."""
+    """Warnings about parts of the front matter that were ignored or corrected, in line order."""
     line: int | None = None
-    """First line of the front matter; None without front matter."""
+    """Line number of the opening `---`, from 1; None if the file has no front matter."""
 
 
 @attrs.frozen(kw_only=True)
 class _Block:
-    """Position of the front matter, in line indexes; *end* is exclusive."""
+    """Position of the front matter fields, as line indexes from 0 (*end* is exclusive), and first line of the body."""
 
     start: int
     end: int
@@ -48,20 +48,20 @@ class _Block:
 
 
 def parse_front_matter(text: str) -> FrontMatter:
-    """Parse *text*; accepts any text and never raises.
+    """Parse the Markdown file content *text* into front matter fields and body. Accepts any text and never raises.
 
-    All scalars are strings. Invalid YAML is parsed key by key, with a warning for each correction.
+    Numbers and other scalars stay strings. Invalid YAML is parsed key by key, with a warning for each correction.
     """
     notes: list[FieldWarning] = []
     if text.startswith("\N{ZERO WIDTH NO-BREAK SPACE}"):
         text = text[1:]
-        notes.append(FieldWarning(1, "a byte order mark is ignored"))
+        notes.append(FieldWarning(1, "a byte order mark is ignored; save the file as UTF-8 without it"))
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     opening = _opening(lines)
     if opening is None:
         return FrontMatter(body="\n".join(lines), notes=notes)
     if opening or lines[0] != lines[0].lstrip():
-        notes.append(FieldWarning(opening + 1, "the front matter should begin in column 1 of the first line"))
+        notes.append(FieldWarning(opening + 1, "the line `---` before the fields should be line 1, without spaces"))
     return _parse_block(lines, opening, notes)
 
 
@@ -75,11 +75,11 @@ def _parse_block(lines: list[str], opening: int, notes: list[FieldWarning]) -> F
         block = _without_text(outdented, block, notes)
         fields = parse_leniently(outdented[block.start : block.end], block.start + 1)
         if not fields.notes:
-            reason = f"this is not valid YAML ({exc.reason}) and was read key by key"
+            reason = f"this is not valid YAML ({exc.reason}) and was read key by key; correct this line"
             fields.notes.append(FieldWarning(exc.line, reason))
     has_text = any(line.strip() and not line.startswith("#") for line in outdented[block.start : block.end])
     if has_text and not fields.values:
-        notes.append(FieldWarning(opening + 1, "no `key: value` line follows, so this is text, not front matter"))
+        notes.append(FieldWarning(opening + 1, "this is not front matter: no `key: value` follows; add fields"))
         return FrontMatter(body="\n".join(lines), notes=notes)
     return FrontMatter(
         fields=fields.values,
@@ -91,7 +91,7 @@ def _parse_block(lines: list[str], opening: int, notes: list[FieldWarning]) -> F
 
 
 def _opening(lines: Sequence[str]) -> int | None:
-    """Return the index of the opening line `---`; only blank lines and comments may precede it."""
+    """Return the index of the opening line `---`, after blank lines and comments only; None if there is none."""
     in_comment = False
     for at, line in enumerate(map(str.strip, lines)):
         if in_comment or line.startswith("<!--"):
@@ -109,30 +109,30 @@ def _block(lines: Sequence[str], opening: int, notes: list[FieldWarning]) -> _Bl
     for at, line in enumerate(lines[start:], start):
         if _CLOSING.fullmatch(line):
             if line.strip() != "---":
-                notes.append(FieldWarning(at + 1, f"{quote_text(line.strip())} is read as the closing `---`"))
+                notes.append(FieldWarning(at + 1, f"{quote_text(line.strip())} is read as closing `---`; write `---`"))
             return _Block(start=start, end=at, body=at + 1)
     while start < len(lines) and not lines[start].strip():
         start += 1
     ends = (at for at, line in enumerate(lines) if at >= start and (not line.strip() or _HEADING.match(line)))
     end = next(ends, len(lines))
-    notes.append(FieldWarning(end, "the closing `---` is missing; the front matter ends here"))
+    notes.append(FieldWarning(end, "the closing `---` of the front matter is missing; add it after this line"))
     return _Block(start=start, end=end, body=end)
 
 
 def _without_text(lines: Sequence[str], block: _Block, notes: list[FieldWarning]) -> _Block:
-    """End *block* at a heading with text below it, because its closing `---` is then a ruler in the text."""
+    """Return the front matter *block*, cut before a heading with text below: its last `---` is then only a ruler."""
     for at in range(block.start + 1, block.end - 1):
         if lines[at - 1].strip() or not _HEADING.match(lines[at]):
             continue
         below = next((line for line in lines[at + 1 : block.end] if line.strip()), None)
         if below is not None and not KEY.match(below):
-            notes.append(FieldWarning(at + 1, "the closing `---` is missing before this heading"))
+            notes.append(FieldWarning(at + 1, "the closing `---` of the front matter is missing; add it above this"))
             return attrs.evolve(block, end=at, body=at)
     return block
 
 
 KEY = re.compile(r"""[ \t]*(?P<key>[^\W\d][\w.-]*|"[^"]+"|'[^']+')[ \t]*:(?![:/])(?P<rest>.*)""")
-"""A line that begins a field. The space after the colon is often missing, but `http://` must not match."""
+"""Pattern of a line that begins a field, `key: value`. The space may be missing, but `http://` must not match."""
 
 _BLOCK_SCALAR = re.compile(r"([|>])[-+\d]{0,2}")
 _MARGIN = re.compile(r"^[ \t]+")
@@ -140,21 +140,21 @@ _MARGIN = re.compile(r"^[ \t]+")
 
 @attrs.frozen(kw_only=True)
 class _Piece:
-    """The lines of one front matter field."""
+    """The lines of one front matter field: the line with its key, and the lines below up to the next key."""
 
     key: str
     line: int
     head: str
-    """First line of the field, from the key on."""
+    """First line of the field, from its key on, without indentation."""
     rest: str
-    """Text after the colon of the first line."""
+    """Text after the colon in the first line of the field."""
     following: tuple[str, ...]
 
 
 def parse_leniently(lines: Sequence[str], first_line: int = 1, depth: int = 0) -> YamlFields:
-    """Parse *lines* as one mapping; never raises. *first_line* is the number of the first line in its file.
+    """Parse *lines*, of which the first is line *first_line* of its file, as fields `key: value`; never raises.
 
-    A value that is valid YAML is parsed as YAML. Any other value is guessed from its form, with a warning.
+    A field that is valid YAML is parsed as YAML. The type of any other value is guessed by its form, with a warning.
     """
     fields = YamlFields()
     for piece in _pieces(textwrap.dedent("\n".join(lines)).split("\n"), first_line, fields.notes):
@@ -170,7 +170,7 @@ def _pieces(lines: list[str], first_line: int, notes: list[FieldWarning]) -> Ite
             starts.append(at)
         elif not starts and line.strip() and not line.startswith("#"):
             notes.append(
-                FieldWarning(first_line + at, f"{quote_text(line.strip())} is not a `key: value` line and is ignored")
+                FieldWarning(first_line + at, f"{quote_text(line.strip())} is ignored; write it as `key: value`")
             )
     for at, end in zip(starts, [*starts[1:], len(lines)], strict=False):
         found = KEY.match(lines[at])
@@ -196,7 +196,7 @@ def _value(piece: _Piece, notes: list[FieldWarning], depth: int) -> Value:
         value = _strict(piece, untabbed, notes)
     except YamlInvalid:
         kind, value = _guess(piece, notes, depth)
-        hint = "; put it in quotes" if kind == "text" else ""
+        hint = "; put it in quotes" if kind == "text" else "; correct it"
         notes.append(
             FieldWarning(
                 piece.line, f"{quote_text(piece.key)} is not valid YAML ({problem}) and is read as {kind}{hint}"
@@ -204,7 +204,7 @@ def _value(piece: _Piece, notes: list[FieldWarning], depth: int) -> Value:
         )
     else:
         notes.append(
-            FieldWarning(piece.line, f"{quote_text(piece.key)} is indented with tabs, which are read as two spaces")
+            FieldWarning(piece.line, f"{quote_text(piece.key)} is indented with tabs, read as two spaces; use spaces")
         )
     return value
 
@@ -248,13 +248,13 @@ def _dashed(lines: Sequence[str]) -> list[Value]:
 
 
 def _folded(lines: Sequence[str]) -> str:
-    """Join lines as YAML does: a line break becomes a space, an empty line becomes a line break."""
+    """Join *lines* to one text as YAML does: a line break becomes a space, an empty line becomes a line break."""
     paragraphs = "\n".join(map(str.strip, lines)).strip().split("\n\n")
     return "\n".join(paragraph.strip().replace("\n", " ") for paragraph in paragraphs)
 
 
 def _unquoted(text: str) -> str:
-    """Remove the quotes around *text*, also if one is missing or there are others inside."""
+    """Return *text* without quotes around it, also if the closing quote is missing or there are quotes inside."""
     quote = text[:1]
     if quote not in {'"', "'"}:
         return text

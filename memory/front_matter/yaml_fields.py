@@ -1,6 +1,6 @@
-"""YAML mappings of strings, lists and mappings, built from libyaml's events.
+"""Parser of a YAML mapping into strings, lists and dictionaries, built on the event parser of libyaml.
 
-libyaml's own composer recurses on the C stack, so that deep nesting would crash the process.
+The complete parser of libyaml recurses on the C stack, so that deeply nested YAML would crash the process.
 """
 
 import re
@@ -13,58 +13,58 @@ import yaml
 Value: TypeAlias = str | list["Value"] | dict[str, "Value"]
 
 DEPTH = 20
-"""Largest nesting depth of lists and mappings."""
+"""Largest depth to which lists and mappings may be nested; deeper YAML counts as invalid."""
 SHOWN = 60
-"""Largest number of characters that a warning quotes."""
+"""Largest number of characters of a text from the file that a warning quotes."""
 
 _COMMENT = re.compile(r"[ \t]+(#\S[^\n]*)")
-"""Text after `#` without a space, as in `issue #3`, which YAML takes for a comment."""
+"""Pattern of `#` directly before text, as in `issue #3`: a comment in YAML, but probably meant as text."""
 
 
 @attrs.frozen
 class FieldWarning:
-    """Warning about a part that was skipped or corrected."""
+    """Warning about a part of the front matter (YAML fields of a Markdown file) that was ignored or corrected."""
 
     line: int
-    """Line number in the file, from 1."""
+    """Number of the line in the file to which the warning refers, from 1."""
     reason: str
 
 
 def quote_text(text: str) -> str:
-    """Quote *text* for a warning: on one line, and not too long."""
+    """Return *text* in quotes for a warning: on one line, and cut after `SHOWN` characters."""
     return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}...")
 
 
 @attrs.define(eq=False)
 class YamlFields:
-    """The fields of one mapping, in file order."""
+    """The fields of one YAML mapping in file order, with their line numbers and warnings."""
 
     values: dict[str, Value] = attrs.field(factory=dict)
     lines: dict[str, int] = attrs.field(factory=dict)
-    """Line number of each field, by key."""
+    """Maps the key of each field to its line number in the file, from 1."""
     notes: list[FieldWarning] = attrs.field(factory=list)
 
     def begin(self, key: str, line: int) -> None:
-        """Record the line of *key*, and warn if the key is repeated; the last value counts."""
+        """Record that the field *key* begins in *line*; add a warning if it is repeated (the last value counts)."""
         if key in self.lines:
             self.notes.append(
-                FieldWarning(line, f"{quote_text(key)} is given again; the value in line {self.lines[key]} is ignored")
+                FieldWarning(line, f"{quote_text(key)} is repeated; delete line {self.lines[key]}, which is ignored")
             )
         self.lines[key] = line
 
 
 @attrs.define(eq=False)
 class YamlInvalid(Exception):
-    """The text is not a YAML mapping, or uses unsupported YAML features."""
+    """A text cannot be parsed as a YAML mapping: it is invalid, another type of value, or nested too deeply."""
 
     line: int
     reason: str
 
 
 def parse_fields(text: str, first_line: int = 1) -> YamlFields:
-    """Parse *text* as one mapping; all scalars are strings. *first_line* is the number of its first line.
+    """Parse *text* as one YAML mapping, in which numbers and other scalars stay strings. Raises only `YamlInvalid`.
 
-    Raises only `YamlInvalid`.
+    *first_line* is the line number of the first line of *text* in its file, for warnings and errors.
     """
     builder = _Builder(text=text, first_line=first_line)
     try:
@@ -80,11 +80,11 @@ def parse_fields(text: str, first_line: int = 1) -> YamlFields:
 
 @attrs.define(eq=False)
 class _Open:
-    """A list or mapping whose end event has not been read."""
+    """A YAML list or mapping that the parser is still reading."""
 
     value: list[Value] | dict[str, Value]
     fields: YamlFields | None
-    """Fields that record the keys of a mapping; None for a list."""
+    """Record of the keys of a mapping, with their lines; None for a list."""
     key: str | None = None
 
 
@@ -112,7 +112,7 @@ class _Builder:
                 self._add(self._scalar(event, line), line)
             case yaml.AliasEvent(anchor=str(anchor)):
                 if anchor not in self.anchors:
-                    raise YamlInvalid(line, f"{quote_text('*' + anchor)} refers to no earlier text")
+                    raise YamlInvalid(line, f"{quote_text('*' + anchor)} is an unknown alias; quote it if it is text")
                 self._add(self.anchors[anchor], line)
             case yaml.SequenceStartEvent():
                 self._open(_Open([], None), line)
@@ -126,7 +126,7 @@ class _Builder:
 
     def finish(self) -> YamlFields:
         if self.root is not None and self.root is not self.top.values:
-            raise YamlInvalid(self.first_line, "the text is not made of `key: value` lines")
+            raise YamlInvalid(self.first_line, "a line `key: value` is expected here")
         return self.top
 
     def _scalar(self, event: yaml.ScalarEvent, line: int) -> str:
@@ -141,7 +141,7 @@ class _Builder:
                 )
         end: Any = event.end_mark
         if not event.style and (found := _COMMENT.match(self.text, end.index)):
-            reason = f"{quote_text(found[1])} is a comment in YAML; quote the value if it belongs to it"
+            reason = f"{quote_text(found[1])} is ignored as a YAML comment; quote the whole value to keep it"
             self._note(self.line(end), reason)
         return value
 
@@ -150,7 +150,7 @@ class _Builder:
 
     def _open(self, opened: _Open, line: int) -> None:
         if len(self.opened) == DEPTH:
-            raise YamlInvalid(line, f"lists and mappings are nested more than {DEPTH} levels deep")
+            raise YamlInvalid(line, f"lists and mappings are nested more than {DEPTH} levels deep; use fewer levels")
         self.opened.append(opened)
 
     def _add(self, value: Value, line: int) -> None:

@@ -1,4 +1,4 @@
-"""Include references in instruction files: `@path` outside code."""
+"""Include references in instruction files such as `CLAUDE.md`: `@path`, outside code, includes another file."""
 
 import itertools
 import os
@@ -16,13 +16,13 @@ _SENTENCE_MARKS = ".,;:!?)]}>\"'*_"
 
 @attrs.frozen
 class IncludeReference:
-    """An `@path` in a text; it includes the file if that exists."""
+    """A word `@path` in an instruction file; if there is a file at this path, its text is included."""
 
     line: int
     path: str
 
     def target(self, directory: Path) -> Path | None:
-        """Return the resolved path of the file, relative to *directory*; None if there is no such file."""
+        """Find the file at `path`, relative to *directory*; return its path with links resolved, None if missing."""
         for name in dict.fromkeys((self.path, self.path.rstrip(_SENTENCE_MARKS))):
             try:
                 path = Path.home() / name[2:] if name.startswith("~/") else directory / name
@@ -34,9 +34,9 @@ class IncludeReference:
 
 
 def find_includes(text: str) -> list[IncludeReference]:
-    r"""Return every `@path` at the start of a word, except in fenced blocks and code spans.
+    r"""Return every word `@path` in *text* with its line, except in fenced code blocks and code spans.
 
-    `\ ` is a space in a path. Most matches are decorators or packages, so only the file system can decide.
+    `\ ` is a space in a path. A match may also be a decorator or package name, so check that the file exists.
     """
     prose: list[str] = []
     # A code span may span lines, but not the blank line that ends a paragraph.
@@ -51,7 +51,7 @@ def find_includes(text: str) -> list[IncludeReference]:
 
 
 def _without_spans(paragraph: str) -> str:
-    """Replace the code spans of *paragraph* by backticks, so that lines and word starts keep their positions."""
+    """Return *paragraph* with each character of its code spans replaced by a backtick, so that positions stay equal."""
     runs = list(_BACKTICKS.finditer(paragraph))
     closers: dict[int, int] = {}
     latest: dict[str, int] = {}

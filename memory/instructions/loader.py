@@ -1,6 +1,6 @@
-"""Loader of instruction files, which people write for all agents in a directory; the order is fixed.
+"""Loader of instruction files such as `CLAUDE.md`, in which people write instructions for all agents in a directory.
 
-A problem in a file causes a warning, and the rest of the file is loaded.
+The files are loaded in a fixed order. A file with a problem causes a warning, and is loaded as far as possible.
 """
 
 import os
@@ -20,15 +20,15 @@ from coterie.trusted_files import TrustedFiles
 
 MANAGED = Path("/etc/coterie")
 NAMES = ("CLAUDE.md", "AGENTS.md", "rules/")
-"""Names in the managed directory and in the user's directory; a name with a slash is a directory of rules."""
+"""Names of instruction files in the managed directory and the user's; `rules/` is a directory of rule files."""
 PROJECT_NAMES = ("CLAUDE.md", "AGENTS.md", ".claude/CLAUDE.md", ".claude/rules/")
 PRIVATE_NAMES = ("CLAUDE.local.md", "AGENTS.local.md")
 HOPS = 4
-"""Largest depth of nested includes."""
+"""Largest depth of nested includes (a file that is included by an included file has depth 2)."""
 LONG = 40_000
-"""In characters; a longer file is loaded with a warning, because every turn pays for it."""
+"""Size in characters above which a file is loaded with a warning, because it is part of every model call."""
 SIZE_LIMIT = 1_000_000
-"""In bytes; larger files are not loaded, because no context window holds them."""
+"""Largest instruction file in bytes; a larger one is not loaded, because it does not fit into a context window."""
 FILE_LIMIT = 500
 
 InstructionScope = Literal["managed", "user", "project", "private"]
@@ -42,19 +42,19 @@ _OWNERS: dict[InstructionScope, str] = {
 
 @attrs.frozen(kw_only=True)
 class InstructionPaths:
-    """Directories that are searched for instruction files."""
+    """Directories in which the instruction files for one working directory are searched."""
 
     home: Path
-    """Coterie's home directory of the user."""
+    """Directory of Coterie in the user's home, such as `~/.coterie`, with files that apply to all projects."""
     project: Path
-    """Top directory of the checkout; for a worktree its own top directory, because git tracks the files there."""
+    """Top directory of the git checkout, or of the worktree, which has its own copies of the instruction files."""
     working: Path
     managed: Path = MANAGED
 
 
 @attrs.frozen(kw_only=True)
 class InstructionFile:
-    """A loaded instruction file."""
+    """An instruction file that was loaded: its path, its text, its owner, and the files to which it applies."""
 
     path: Path
     scope: InstructionScope
@@ -64,7 +64,7 @@ class InstructionFile:
     included_by: Path | None = None
 
     def to_text(self) -> str:
-        """Return the text with its path and owner."""
+        """Return the text for the context of a model, in an XML element with path, owner and patterns."""
         purpose = f" for={quoteattr(', '.join(self.paths))}" if self.paths else ""
         opening = f"<instructions file={quoteattr(_readable(self.path))} of={quoteattr(_OWNERS[self.scope])}{purpose}>"
         return f"{opening}\n{self.text.strip()}\n</instructions>"
@@ -72,16 +72,16 @@ class InstructionFile:
 
 @attrs.frozen(kw_only=True)
 class InstructionWarning:
-    """Warning about a file that was loaded in part, or not at all."""
+    """Warning about an instruction file that was not loaded, was loaded only in part, or is too long."""
 
     path: Path
     line: int | None
-    """Line of the include; None if the warning concerns the file itself."""
+    """Number of the line with the problem, such as an include; None if the warning concerns the whole file."""
     reason: str
 
     @property
     def source(self) -> str:
-        """The file, with the line if there is one."""
+        """Place of the problem for messages: `path:line`, or only the path if the whole file is concerned."""
         return _readable(self.path) + ("" if self.line is None else f":{self.line}")
 
     def __str__(self) -> str:
@@ -90,20 +90,20 @@ class InstructionWarning:
 
 @attrs.frozen(kw_only=True)
 class Instructions:
-    """All loaded instruction files in order; later files take precedence."""
+    """All loaded instruction files in order (later files take precedence), and warnings about files with problems."""
 
     files: tuple[InstructionFile, ...]
     notes: tuple[InstructionWarning, ...]
     unapproved: tuple[Path, ...]
-    """Resolved paths of included files outside the project that the user has not approved."""
+    """Resolved paths of included files outside the project that were not loaded: the user has not approved them."""
 
     def to_text(self) -> str:
-        """Return the text of every file with its path and owner; empty without files. Equal files give equal text."""
+        """Return the text of all files for the context of a model, each with path and owner; empty without files."""
         return "\n\n".join(file.to_text() for file in self.files)
 
 
 def read_instructions(project: Path) -> Instructions:
-    """Load the instruction files that apply in *project*. Blocks. Raises `ConfigInvalid`."""
+    """Load the instruction files for directory *project*. Blocks. Raises `ConfigInvalid` for unreadable approvals."""
     # The files come from this checkout; approvals are shared by all worktrees of the project.
     places = InstructionPaths(home=home_directory(), project=checkout_root(project), working=project)
     return load_instructions(places, TrustedFiles.of(project_root(project)).__contains__)
@@ -112,9 +112,9 @@ def read_instructions(project: Path) -> Instructions:
 def load_instructions(places: InstructionPaths, approved: Callable[[Path], bool]) -> Instructions:
     """Load the instruction files of *places*: managed, user, then each directory from the project down.
 
-    An included file precedes the file that includes it. A file that is reached twice keeps its first position. Includes
-    within one of the places are free; for other files, and for links that leave the project, *approved* is called with
-    the resolved path. Blocks. Problems in files never raise.
+    An included file precedes the file that includes it. A file that is reached twice keeps its first position. A file
+    outside these directories that is included, or that a link of the project leads to, is loaded only if *approved*
+    returns True for its resolved path. A problem in a file becomes a warning. Blocks.
     """
     roots = (places.managed, places.home, places.project, places.working)
     reading = _Loader(tuple(map(_real, roots)), approved)
@@ -130,12 +130,12 @@ def load_instructions(places: InstructionPaths, approved: Callable[[Path], bool]
 
 @attrs.frozen(kw_only=True)
 class _FoundFile:
-    """An instruction file that was found and will be loaded."""
+    """An existing instruction file that is about to be loaded, and the way in which it was found."""
 
     path: Path
     """Path of the file as shown in warnings."""
     real: Path
-    """Path of the file with links resolved; identifies the file."""
+    """Path with links resolved, by which a file that is found twice is recognized."""
     scope: InstructionScope
     is_rule: bool = False
     included_by: Path | None = None
@@ -144,7 +144,7 @@ class _FoundFile:
 
 @attrs.define(eq=False)
 class _Loader:
-    """One pass over all instruction files."""
+    """State of one loading of all instruction files: the loaded files and the warnings so far."""
 
     roots: tuple[Path, ...]
     approved: Callable[[Path], bool]
@@ -154,13 +154,13 @@ class _Loader:
     _seen: set[Path] = attrs.field(factory=set)
 
     def load_named(self, directory: Path, names: Iterable[str], scope: InstructionScope) -> None:
-        """Load the files *names* of *directory* that exist, each after its includes."""
+        """Load the existing files *names* in *directory*, each after its includes; for `rules/`, all rules below it."""
         for name in names:
             if not name.endswith("/"):
                 self._load_path(resolve_file_name(directory / name), scope)
                 continue
             for path in list_rule_files(
-                directory / name, lambda path, exc: self._warn(path, f"cannot be listed: {exc.strerror}")
+                directory / name, lambda path, exc: self._warn(path, f"cannot be listed: {exc.strerror}; check it")
             ):
                 self._load_path(path, scope, is_rule=True)
 
@@ -169,10 +169,10 @@ class _Loader:
             real = Path(os.path.realpath(path, strict=True))
         except (FileNotFoundError, NotADirectoryError):
             if path.is_symlink():
-                self._warn(path, "is a link to nothing")
+                self._warn(path, "is a link to a missing file; correct the link or delete it")
             return
         except OSError as exc:
-            self._warn(path, f"cannot be read: {exc.strerror}")
+            self._warn(path, f"cannot be read: {exc.strerror}; check the file and its permissions")
             return
         # Links are trusted in the user's and the managed directory, but not in a project.
         is_free = scope in ("managed", "user") or self._is_free(path, real)
@@ -182,21 +182,19 @@ class _Loader:
     def _load(self, found: _FoundFile) -> None:
         self._seen.add(found.real)
         if len(self.files) >= FILE_LIMIT:
-            self._warn(found.path, f"is left out: {FILE_LIMIT} files are loaded already")
+            self._warn(found.path, f"is not loaded: the limit of {FILE_LIMIT} instruction files is reached; merge some")
             return
         text = ""
         try:
             text = _read_text(found.real)
         except OSError as exc:
-            self._warn(found.path, f"cannot be read: {exc.strerror}")
+            self._warn(found.path, f"cannot be read: {exc.strerror}; check the file and its permissions")
         except ValueError as exc:
-            self._warn(found.path, f"is left out: it is {exc}")
+            self._warn(found.path, f"is not loaded: it is {exc}")
         for include in find_includes(text):
             self._load_include(include, found)
         if len(text) > LONG:
-            self._warn(
-                found.path, f"has {len(text):,} characters, and every turn pays for them; up to {LONG:,} is fine"
-            )
+            self._warn(found.path, f"has {len(text):,} characters, which each turn pays for; shorten it to {LONG:,}")
         rule = parse_rule(text) if found.is_rule else RuleText(text=text)
         for note in rule.notes:
             self._warn(found.path, note.reason, note.line)
@@ -216,14 +214,15 @@ class _Loader:
         if target is None or target in self._seen:
             return
         if by.hops == HOPS:
-            self._warn(by.path, f"@{include.path} is left out: it is more than {HOPS} includes deep", include.line)
+            reason = f"@{include.path} is not loaded: more than {HOPS} nested includes; include it directly"
+            self._warn(by.path, reason, include.line)
         elif self._is_free(by.real, target) or self._is_approved(
             target, by.path, f"@{include.path} leads", include.line
         ):
             self._load(_FoundFile(path=target, real=target, scope=by.scope, included_by=by.path, hops=by.hops + 1))
 
     def _is_free(self, file: Path, target: Path) -> bool:
-        """True if both files are in one of the places, so that a repository cannot include other files of the user."""
+        """True if *file* may include *target* without approval: both are below the same one of `roots`."""
         return any(file.is_relative_to(root) and target.is_relative_to(root) for root in self.roots)
 
     def _is_approved(self, target: Path, path: Path, leads: str, line: int | None = None) -> bool:
@@ -231,7 +230,7 @@ class _Loader:
             return True
         self.unapproved.append(target)
         self._warn(
-            path, f"{leads} outside the project, to {_readable(target)}; left out until you approve that file", line
+            path, f"{leads} outside the project, to {_readable(target)}; not loaded, approve it in `coterie run`", line
         )
         return False
 
@@ -240,25 +239,25 @@ class _Loader:
 
 
 def _read_text(path: Path) -> str:
-    """Return the text of a file. Raises `OSError`, and `ValueError` if the file is not text."""
+    """Return the text of the file *path*. Raises `OSError`, and `ValueError` if it is too large or not UTF-8 text."""
     # Checked first, because opening a pipe would block.
     if not path.is_file():
-        raise ValueError("not a regular file")
+        raise ValueError("not a regular file; replace it by a text file")
     with path.open("rb") as stream:
         content = stream.read(SIZE_LIMIT + 1)
     if len(content) > SIZE_LIMIT:
-        raise ValueError(f"larger than {SIZE_LIMIT:,} bytes")
+        raise ValueError(f"larger than {SIZE_LIMIT:,} bytes; shorten it")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
-        raise ValueError("not text in UTF-8") from exc
+        raise ValueError("not text in UTF-8; convert it") from exc
     if "\0" in text:
-        raise ValueError("not text: it holds a NUL")
+        raise ValueError("not text, because it contains a NUL byte; rewrite it")
     return text
 
 
 def _directories_between(project: Path, working: Path) -> list[Path]:
-    """Return the directories from *project* down to *working*; both if *working* is not inside *project*."""
+    """Return the directories from *project* down to *working*; only these two if *working* is not below *project*."""
     if not working.is_relative_to(project):
         return [project, working]
     steps = working.relative_to(project).parts
@@ -271,18 +270,18 @@ def _real(path: Path) -> Path:
 
 
 def _readable(path: Path) -> str:
-    """Return a path as text that can be encoded, for any bytes in it."""
+    """Return *path* as valid Unicode text; bytes in it that are not UTF-8 are replaced."""
     return os.fsencode(path).decode("utf-8", "replace")
 
 
 OVERRIDES = {"AGENTS.md": "AGENTS.override.md"}
-"""Maps a name to the file that replaces it if it exists."""
+"""Maps the name of an instruction file to the name of a file that, if it exists, is loaded instead."""
 
 
 def resolve_file_name(path: Path) -> Path:
-    """Return the existing file for *path*: its override, itself, or a file that differs only in case.
+    """Return the existing file to load for the instruction file *path*; *path* itself if none exists.
 
-    Returns *path* itself if none exists. Blocks; never raises.
+    The order is: an override such as `AGENTS.override.md`, *path*, a name that differs only in case. Blocks.
     """
     override = path.with_name(OVERRIDES.get(path.name, path.name))
     for candidate in (override, path):
@@ -297,9 +296,9 @@ def resolve_file_name(path: Path) -> Path:
 
 
 def list_rule_files(directory: Path, on_failure: Callable[[Path, OSError], None]) -> Iterator[Path]:
-    """Yield the `.md` files in and below *directory*, sorted by name; links to directories are not followed.
+    """Yield the `.md` files (rules) in and below *directory*, sorted by name; links to directories are not followed.
 
-    *on_failure* is called for a directory that exists but cannot be listed.
+    *on_failure* is called with the path of each directory that exists but cannot be listed, and the error.
     """
 
     def on_error(exc: OSError) -> None:
@@ -312,22 +311,22 @@ def list_rule_files(directory: Path, on_failure: Callable[[Path, OSError], None]
 
 
 _COMMA = re.compile(r",(?![^{]*\})")
-"""A comma between two patterns, not one inside `*.{ts,tsx}`."""
+"""Pattern of a comma between two file patterns; a comma inside braces, as in `*.{ts,tsx}`, does not match."""
 
 
 @attrs.frozen(kw_only=True)
 class RuleText:
-    """A rule: its text and the files to which it applies."""
+    """A parsed rule file: instructions, and patterns of the files to which they apply."""
 
     text: str
-    """Text of the rule without front matter."""
+    """Instructions of the rule, without the front matter (YAML fields at the start of the file)."""
     paths: tuple[str, ...] = ()
     """Patterns of the files to which the rule applies; empty if it always applies."""
     notes: tuple[FieldWarning, ...] = ()
 
 
 def parse_rule(text: str) -> RuleText:
-    """Parse a rule file; accepts any text and never raises."""
+    """Parse *text*, the content of a rule file with optional `paths` in its front matter. Never raises."""
     front = parse_front_matter(text)
     if front.line is None:
         return RuleText(text=text)

@@ -1,7 +1,7 @@
-"""Session notes as a document: parsed from any text that a person or a model left in the file.
+"""Session notes (a summary of an agent's work, by sections) as a document, parsed from any text in their file.
 
-No written text is lost. A malformed heading is corrected, duplicate sections are merged, and text under an unknown
-heading stays where it is.
+No text that a person or a model wrote is lost. A malformed heading is corrected, duplicate sections are merged, and
+text under an unknown heading stays where it is.
 """
 
 import re
@@ -14,25 +14,24 @@ from coterie.memory.notes.template import Template, fold_heading
 
 KEPT = "<!-- kept by the session: written anew at each update -->"
 END_OF_KEPT = "<!-- end of what the session keeps -->"
-"""Lines around the sections that the session writes. Text that a person adds at the end of the file follows the second.
-"""
+"""`KEPT` and `END_OF_KEPT` are the lines around the sections that the program itself writes, such as the tasks."""
 
 _BROKEN = re.compile(r"[ \t]*(?:#{1,6}[ \t]*|\*\*|__)?(.*?)(?:\*\*|__)?[ \t]*:?[ \t]*#*[ \t]*")
 
 
 @attrs.frozen(kw_only=True)
 class NotesDocument:
-    """Session notes: the content of each section of a template."""
+    """Session notes of an agent: a template, and the text in each of its sections."""
 
     template: Template
     bodies: tuple[str, ...]
-    """One body for each section of the template."""
+    """Text of each section, in the order of the sections in the template; empty if nothing was written there."""
     kept: str = ""
-    """Sections that the session writes; they follow all others."""
+    """Sections that the program writes itself, such as team and tasks, as text; they follow all other sections."""
 
     @classmethod
     def parse(cls, text: str, template: Template) -> "NotesDocument":
-        """Parse session notes; accepts any text."""
+        """Parse *text*, the content of a notes file, into the sections of *template*. Accepts any text."""
         lines, kept = _without_kept(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
         bodies: list[list[str]] = [[] for _ in template.sections]
         starts = _starts(lines, template)
@@ -47,22 +46,22 @@ class NotesDocument:
 
     @property
     def is_empty(self) -> bool:
-        """True if the notes have only headings and hints."""
+        """True if no text was written into any section: there are only headings and the hints of the template."""
         return not any(self.bodies)
 
     def body(self, heading: str) -> str:
-        """Return the body of a section; empty if there is no such section."""
+        """Return the text of the section *heading*; empty if nothing was written or there is no such section."""
         sections = zip(self.template.sections, self.bodies, strict=True)
         return next((body for section, body in sections if fold_heading(section.heading) == fold_heading(heading)), "")
 
     def with_kept(self, texts: Mapping[str, str]) -> "NotesDocument":
-        """Replace the sections that the session writes by *texts*, by heading; empty texts are left out."""
+        """Return a copy in which *texts*, by heading, replace the program's own sections; empty ones are left out."""
         kept = "\n\n".join(f"# {heading}\n{text.strip()}" for heading, text in texts.items() if text.strip())
         lines = (line for line in kept.split("\n") if line.strip() not in (KEPT, END_OF_KEPT))
         return attrs.evolve(self, kept="\n".join(lines))
 
     def to_text(self) -> str:
-        """Return the notes as file content."""
+        """Return the content of the notes file: all sections with headings and hints, then the program's sections."""
         sections = zip(self.template.sections, self.bodies, strict=True)
         parts = ["\n".join([*section.lines, *(["", body] if body else [])]).strip("\n") for section, body in sections]
         if self.kept:
@@ -70,13 +69,13 @@ class NotesDocument:
         return "\n\n".join(filter(None, parts)) + "\n"
 
     def shown_text(self) -> str:
-        """Return the notes for a reader: without hints, empty sections and the sections that the session writes."""
+        """Return the notes as a summary: only sections with text, without hints and the program's own sections."""
         sections = zip(self.template.sections, self.bodies, strict=True)
         return "\n\n".join(f"# {s.heading}\n{body}" if s.heading else body for s, body in sections if body)
 
 
 def close_fences(body: str) -> str:
-    """Close an open code block of *body*, because it would hide the headings of later sections."""
+    """Return *body*, with a closing fence added to an unclosed code block, which would hide later section headings."""
     fence = None
     for line in body.split("\n"):
         fence = fence_after(line, fence)
@@ -89,7 +88,7 @@ def _body(lines: Sequence[str]) -> str:
 
 
 def _without_kept(lines: Iterable[str]) -> tuple[list[str], str]:
-    """Separate the lines from the session's sections; if a marker is missing, all lines count as written by others."""
+    """Return the lines outside the two marker lines, and the text between them; all lines if a marker is missing."""
     rest: list[str] = []
     kept: list[str] = []
     between: list[str] | None = None
@@ -106,9 +105,9 @@ def _without_kept(lines: Iterable[str]) -> tuple[list[str], str]:
 
 
 def _starts(lines: Sequence[str], template: Template) -> dict[int, int]:
-    """Map line numbers to the section that begins there.
+    """Map the index of each of *lines* at which a section begins to the index of this section in *template*.
 
-    A malformed heading, or else a hint, counts only for a section without a correct heading.
+    A malformed heading, or else a hint of the template, counts only for a section without a correct heading.
     """
     whole = {f"# {section.heading}": index for index, section in enumerate(template.sections) if section.heading}
     starts = {number: whole[line.rstrip()] for number, line in enumerate(lines) if line.rstrip() in whole}
@@ -124,7 +123,7 @@ def _starts(lines: Sequence[str], template: Template) -> dict[int, int]:
 
 
 def _outside_fences(lines: Sequence[str], starts: Mapping[int, int]) -> Iterable[int]:
-    """Yield the numbers of lines that are not code; a section start ends an unclosed code block."""
+    """Yield the indexes of *lines* outside code blocks; an index in *starts* (section headings) ends an open block."""
     fence = None
     for number, line in enumerate(lines):
         before = None if number in starts else fence

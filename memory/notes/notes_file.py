@@ -1,4 +1,4 @@
-"""The file of session notes, read and replaced as a whole, and the limits of its size."""
+"""File of session notes (a summary of an agent's work): reading, correcting, and trimming to the size limits."""
 
 import errno
 import os
@@ -16,20 +16,20 @@ from coterie.memory.notes.document import NotesDocument, close_fences
 from coterie.memory.notes.template import WORKLOG, Template, fold_heading
 
 LARGEST = 1_000_000
-"""Largest notes file that is read, in bytes."""
+"""Size in bytes of the largest notes file; reading a larger file fails."""
 MODE = 0o600
 
 
 def read_notes(path: Path, template: Template) -> NotesDocument | None:
-    """Parse the notes in the file; None if there is no file. Raises `OSError`."""
+    """Read the session notes in the file *path*, with the sections of *template*; None if missing. Raises `OSError`."""
     content = read_file(path)
     return None if content is None else NotesDocument.parse(_text(content), template)
 
 
 def read_file(path: Path, *, follow: bool = False) -> bytes | None:
-    """Return the content of a file; None if it does not exist. Raises `OSError`, also if it is not a regular file.
+    """Return the content of the file *path*; None if it does not exist. A pipe cannot block the call.
 
-    A link is refused unless *follow* is true.
+    Raises `OSError`, also if it is not a regular file, is too large, or is a symbolic link and *follow* is False.
     """
     # O_NONBLOCK: opening a pipe must not block.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
@@ -39,7 +39,7 @@ def read_file(path: Path, *, follow: bool = False) -> bytes | None:
         return None
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "is not a regular file", str(path))
+            raise OSError(errno.EINVAL, "is not a regular file; replace it by a text file", str(path))
         content = file.read(LARGEST + 1)
     if len(content) > LARGEST:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
@@ -47,14 +47,14 @@ def read_file(path: Path, *, follow: bool = False) -> bytes | None:
 
 
 def begin_update(path: Path, template: Template) -> tuple[NotesDocument, bytes]:
-    """Correct or create the notes file before an update; return the notes and the file content.
+    """Before an update by a model, create the notes file *path* or correct its headings; return notes and content.
 
     Raises `NotesUnusable` if the file is read-only, and `OSError`.
     """
     before = read_file(path)
     # Replacing a file ignores its permissions, but a user who made it read-only does not want it changed.
     if before is not None and not (path.stat().st_mode & 0o222 and os.access(path, os.W_OK)):
-        raise NotesUnusable(f"{path} is read-only")
+        raise NotesUnusable(f"session notes {path} cannot be updated, because the file is read-only; make it writable")
     notes = NotesDocument.parse(_text(before or b""), template)
     content = notes.to_text().encode()
     if before != content:
@@ -65,42 +65,42 @@ def begin_update(path: Path, template: Template) -> tuple[NotesDocument, bytes]:
 def end_update(
     path: Path, template: Template, settings: NotesSettings, kept: Mapping[str, str]
 ) -> tuple[NotesDocument, list[str]]:
-    """Correct, trim and write the notes after an update; return them and the trimmed headings.
+    """After an update by a model, read the notes file, add the sections *kept*, trim all sections and write the file.
 
-    Raises `NotesUnusable` if the notes are empty or deleted, and `OSError`.
+    Returns the notes and the headings of trimmed sections. Raises `NotesUnusable` for empty or deleted notes.
     """
     read = read_notes(path, template)
     if read is None:
-        raise NotesUnusable(f"{path} was deleted")
+        raise NotesUnusable(f"session notes {path} were deleted during an update; the next update creates them again")
     if read.is_empty:
-        raise NotesUnusable(f"nothing was written to {path}")
+        raise NotesUnusable(f"session notes {path} are empty after an update; the next update tries again")
     notes, trimmed = trim_notes(read.with_kept(kept), settings)
     replace_file(path, notes.to_text().encode("utf-8", "backslashreplace"), mode=MODE)
     return notes, trimmed
 
 
 def _text(content: bytes) -> str:
-    """Decode *content*; invalid bytes become escapes, so that nothing is lost."""
+    """Decode *content* of a notes file as UTF-8; invalid bytes become escapes, so that no text is lost."""
     return content.decode("utf-8", "backslashreplace")
 
 
 TOKEN_BYTES = 4
-"""Bytes of text that count as one token."""
+"""Number of bytes of text that count as one token in estimates."""
 _FENCE_BYTES = 8
-"""Reserved for the closing fence of a code block that is cut."""
+"""Number of bytes reserved in a trimmed section for the closing fence of a code block that was cut."""
 _NOTICE = re.compile(r"\[Trimmed to [\d,]+ tokens: [^\]\n]*\]\n*")
 
 
 def tokens_of(text: str) -> int:
-    """Estimate the number of tokens of *text*."""
+    """Estimate the number of tokens of *text* from its size in bytes."""
     return -(-len(text.encode()) // TOKEN_BYTES)
 
 
 def trim_notes(notes: NotesDocument, settings: NotesSettings) -> tuple[NotesDocument, list[str]]:
-    """Trim the notes to the limits of *settings*; return them and the headings of the trimmed sections.
+    """Trim the notes to the token limits in *settings*; return the notes and the headings of the trimmed sections.
 
-    The worklog loses its oldest lines, other sections lose their end, and a notice is added to the section. If the sum
-    is too large, the longest sections are trimmed first.
+    The section "Worklog" loses its oldest lines, any other section its end, and a notice is added. If all sections
+    together are too large, the longest are trimmed to a common size.
     """
     cap = min(settings.section, _cap([min(tokens_of(body), settings.section) for body in notes.bodies], settings.total))
     headings = [section.heading for section in notes.template.sections]
@@ -113,7 +113,7 @@ def trim_notes(notes: NotesDocument, settings: NotesSettings) -> tuple[NotesDocu
 
 
 def _cap(sizes: Sequence[int], total: int) -> int:
-    """Return the largest section size with which the sum of all sections is at most *total*."""
+    """Return the largest limit for each section with which sections of *sizes* tokens together fit into *total*."""
     left = total
     for number, size in enumerate(sorted(sizes)):
         share = left // (len(sizes) - number)

@@ -1,4 +1,4 @@
-"""Schedule of notes updates: by growth of the context, by cost, and before the context is full."""
+"""Schedule of the updates of session notes: after some growth of the context and tool calls, within a cost limit."""
 
 from decimal import Decimal
 from typing import Literal
@@ -8,56 +8,56 @@ import attrs
 from coterie.memory.layer_settings import NotesSettings
 
 MOST_DOUBLINGS = 5
-"""Number of consecutive failures after which the wait no longer doubles."""
+"""Number of failed updates in a row after which the growth required for the next update no longer doubles."""
 AT_LEISURE = Decimal("0.5")
-"""Part of the cost limit for updates that are not urgent; the rest is reserved for urgent updates."""
+"""Fraction of the cost limit for updates that are not urgent; the rest is for those shortly before a full context."""
 
 Delay = Literal["growth", "calls", "money"]
-"""The condition that delays an update of the session notes."""
+"""Reason to delay an update of session notes: too little growth of the context, too few tool calls, or its cost."""
 
 
 @attrs.frozen(kw_only=True)
 class UpdateThreshold:
-    """The limits under which notes can replace a full context."""
+    """Limits for notes that serve as the summary when a full context is compacted (replaced by a summary)."""
 
     tokens: int
-    """Size of a full context, in tokens."""
+    """Size in tokens at which the context counts as full and is compacted."""
     most: int
-    """Largest number of tokens that may stay with the notes because the notes do not cover them."""
+    """Largest size in tokens of the newest messages, not yet covered by the notes, that may stay after a compaction."""
 
     @property
     def turn_tokens(self) -> int:
-        """Largest assumed growth in one turn: with more than half of `most` no schedule could keep up."""
+        """Assumed largest growth of the context in one turn, in tokens: half of `most`."""
         return self.most // 2
 
 
 @attrs.frozen(kw_only=True)
 class NotesSchedule:
-    """State that decides if an update is due; immutable."""
+    """Immutable state that decides when an agent's session notes are updated; `after_...` return a changed copy."""
 
     settings: NotesSettings
     need: UpdateThreshold | None = None
-    """None if the notes are never used as a summary."""
+    """Limits for using the notes as a summary of the conversation; None if they are never used so."""
     since: int = 0
-    """Context size from which growth is counted."""
+    """Context size in tokens from which growth is counted: usually the size at the start of the last update."""
     has_begun: bool = False
-    """True after the first update started, even if it failed."""
+    """True if a first update of the notes has started, even if it failed."""
     calls: int = 0
-    """Tool calls since the last update of the notes."""
+    """Number of tool calls of the agent since the start of the last update of the notes."""
     is_pausing: bool = False
-    """True if the last turn made no calls."""
+    """True if the agent made no tool call in its last turn."""
     failures: int = 0
-    """Number of consecutive failed updates."""
+    """Number of updates of the notes that failed in a row."""
     turns_usd: Decimal = Decimal(0)
     notes_usd: Decimal = Decimal(0)
 
     @property
     def wait(self) -> int:
-        """Tokens by which the context must grow before the next update."""
+        """Number of tokens by which the context must grow before the next update; doubled by each failure in a row."""
         return self.settings.step * 2 ** min(self.failures, MOST_DOUBLINGS) if self.has_begun else self.settings.first
 
     def after_turn(self, tokens: int, calls: int, usd: Decimal) -> "NotesSchedule":
-        """Return the schedule after a turn, with *tokens* in the context."""
+        """Return the schedule after a turn with this number of tool *calls*, this cost, and *tokens* in the context."""
         return attrs.evolve(
             self,
             since=min(self.since, tokens),
@@ -67,14 +67,14 @@ class NotesSchedule:
         )
 
     def is_close(self, tokens: int) -> bool:
-        """True if a context of *tokens* may be full after the next turn."""
+        """True if a context of *tokens* may be full after the next turn; False if notes never serve as a summary."""
         return self.need is not None and tokens + self.need.turn_tokens >= self.need.tokens
 
     def delay(self, tokens: int, expected_usd: Decimal, unknown: int = 0) -> Delay | None:
-        """Return the condition that delays an update of about *expected_usd*; None if the update is due.
+        """Return the reason to delay an update that costs about *expected_usd*; None if the update is due now.
 
-        An update that is not urgent must leave money for an urgent one. An update is urgent if the context may soon be
-        full, and *unknown*, the tokens that the notes do not cover, may soon exceed the limit.
+        An update is urgent if the context of *tokens* may soon be full, and if *unknown*, the tokens that the notes do
+        not cover, may soon exceed the limit. An update that is not urgent must leave money for an urgent one.
         """
         # New text may have replaced cleared text, so growth alone is not enough; but after a failure only growth
         # counts.
@@ -90,17 +90,17 @@ class NotesSchedule:
         return None if self.notes_usd + expected_usd <= allowed else "money"
 
     def after_start(self, tokens: int) -> "NotesSchedule":
-        """Return the schedule after an update started that covers *tokens*."""
+        """Return the schedule after an update has started; growth is counted from *tokens* and tool calls from 0."""
         return attrs.evolve(self, since=tokens, has_begun=True, calls=0)
 
     def after_success(self, usd: Decimal) -> "NotesSchedule":
-        """Return the schedule after an update for *usd* succeeded."""
+        """Return the schedule after a successful update that cost *usd*; the count of failures begins at 0 again."""
         return attrs.evolve(self, failures=0, notes_usd=self.notes_usd + usd)
 
     def after_failure(self, usd: Decimal) -> "NotesSchedule":
-        """Return the schedule after an update for *usd* failed."""
+        """Return the schedule after a failed update that cost *usd*; the next update requires more growth."""
         return attrs.evolve(self, failures=self.failures + 1, notes_usd=self.notes_usd + usd)
 
     def after_shrink(self, tokens: int) -> "NotesSchedule":
-        """Return the schedule after the context shrank to *tokens*."""
+        """Return the schedule after a compaction shrank the context to *tokens*; growth is counted from there."""
         return attrs.evolve(self, since=tokens)

@@ -1,4 +1,4 @@
-"""Template of session notes: sections, each with a hint."""
+"""Template of session notes (a summary of an agent's work): headings of sections, each with a hint for the writer."""
 
 import functools
 import re
@@ -19,7 +19,7 @@ _SLOT = re.compile(r"\{\{[ \t]*(.*?)[ \t]*\}\}")
 
 @attrs.frozen(kw_only=True)
 class TemplateSection:
-    """A section of the notes template, without content."""
+    """A section of the notes template: its heading, and a hint about the text that belongs there."""
 
     heading: str
     """Heading of the section; empty for the part above the first heading."""
@@ -28,19 +28,19 @@ class TemplateSection:
 
     @property
     def lines(self) -> list[str]:
-        """The lines of the empty section in a file."""
+        """Lines of the section in a notes file in which nothing was written yet: heading and hint."""
         return [*([f"# {self.heading}"] if self.heading else []), *self.hint]
 
 
 @attrs.frozen(kw_only=True)
 class Template:
-    """All sections in order; the part above the first heading comes first."""
+    """Template of session notes: its sections in order; the first is the part above the first heading."""
 
     sections: tuple[TemplateSection, ...]
 
     @classmethod
     def parse(cls, text: str) -> "Template":
-        """Parse a Markdown template. Raises `NotesUnusable` if it has no headings, or duplicate ones."""
+        """Parse *text*, a Markdown template. Raises `NotesUnusable` if it has no headings, or two equal ones."""
         sections: list[tuple[str, list[str]]] = [("", [])]
         for line in text.splitlines():
             if heading := _HEADING.fullmatch(line.rstrip()):
@@ -56,25 +56,25 @@ class Template:
 
 
 def fold_heading(heading: str) -> str:
-    """Return a heading for comparison: case, space and the spelling of "and" are ignored."""
+    """Return *heading* in a form for comparisons: lower case, single spaces, and "and" for `&`."""
     return " ".join(heading.casefold().replace("&", " and ").split())
 
 
 @functools.cache
 def default_template() -> Template:
-    """Return the built-in template of session notes."""
+    """Return the built-in template of session notes, parsed from `template.md`."""
     return Template.parse(DEFAULT.read_text(encoding="utf-8"))
 
 
 def find_slots(text: str) -> set[str]:
-    """Return the names between double braces in *text*."""
+    """Return the names of the slots in *text*, such as `path` for `{{path}}`."""
     return {slot.group(1) for slot in _SLOT.finditer(text)}
 
 
 def fill_slots(text: str, facts: Mapping[str, str]) -> str:
-    """Replace each `{{name}}` in *text*, in one pass: slots inside inserted texts are not replaced.
+    """Return *text* with each slot `{{name}}` replaced by `facts[name]`; slots in inserted texts are not replaced.
 
-    Raises `NotesUnusable` for a name that is not in *facts*.
+    Raises `NotesUnusable` for a slot with a name that is not in *facts*.
     """
     if unknown := sorted(find_slots(text) - facts.keys()):
         known = ", ".join(f"{{{{{name}}}}}" for name in sorted(facts))

@@ -1,4 +1,4 @@
-"""BM25 ranking of memories, over a search index that is refreshed from the files."""
+"""BM25 ranking (by word frequency) of memories for a query, over a search index that is refreshed from the files."""
 
 import heapq
 import math
@@ -26,51 +26,51 @@ from coterie.memory.recall.tokenizer import tokenize
 
 K1 = 1.2
 B = 0.75
-"""Usual BM25 parameters: saturation of repeated words, and the penalty for long files."""
+"""`K1` and `B` are the usual BM25 parameters: saturation of repeated words, and penalty for long files."""
 LOOKED_AT = 3_000
-"""Largest number of word occurrences that one query looks up; it keeps queries fast in large stores."""
+"""Maximum number of word occurrences that one query reads from the index of all files, so that queries stay fast."""
 CANDIDATES = 60
-"""Number of best files for which the remaining, more frequent words are counted."""
+"""Number of files, the best for the rare words of a query, in which its frequent words are counted."""
 LONGEST_QUERY = 10_000
-"""In characters; the rest of a longer query is ignored."""
+"""Maximum length of a query in characters; the text after it is ignored."""
 
 REMEMBERED = 1_000
-"""Number of words whose lookup is cached; each takes a few kilobytes at most."""
+"""Maximum number of words whose lookup in the search index is cached; each takes a few kilobytes at most."""
 
 T = TypeVar("T")
 _Gains: TypeAlias = "tuple[array[int], array[float]]"  # in quotes: Python 3.11 cannot subscript an array
-"""File ids for one word, and the score that the word adds to each file."""
+"""Result of the lookup of one word: the ids of the files that contain it, and the score that it adds to each."""
 
 
 @attrs.frozen(kw_only=True)
 class RankedMemory:
-    """A memory that matches a query."""
+    """A memory that matches a query, with its score."""
 
     path: str
-    """Path of the memory, relative to the store."""
+    """Path of the memory file, relative to the directory of its store."""
     score: float
-    """Positive; higher is better. Scores of different queries cannot be compared."""
+    """Relevance for the query: positive, higher is better. Scores of different queries cannot be compared."""
 
 
 @attrs.frozen
 class _QueryWord:
-    """One query word that occurs in at least one file."""
+    """One word of a query that occurs in at least one indexed file."""
 
     word: str
     weight: float
-    """Higher for rare words, and for words that the query repeats."""
+    """Factor for scores of the word: higher for rare words, and for words that the query repeats."""
     uses: int
-    """Number of occurrences of the word in all files."""
+    """Number of occurrences of the word in all files together."""
 
 
 @attrs.define(eq=False)
 class Bm25Ranker:
-    """Ranks memories by their words, without a model. Created by `open`; blocks; serves one thread at a time.
+    """Ranker of the memories of one store by the words of a query, without a model. Created by `open`.
 
-    The ranker knows the files as of the last `refresh`. If its cache is lost, damaged, locked or full, the ranker
-    creates a new one, in memory if the file cannot be used. In a large store a query looks up only its rarest words in
-    all files, and counts the other words in the best files found so far. If even the rarest word is in too many files,
-    only the files added last are looked up.
+    Methods block and serve one thread at a time. They know the files as of the last `refresh`. If the search index is
+    lost, damaged, locked or full, the ranker creates a new one, in memory if its file cannot be used. In a large store
+    a query looks up only its rarest words in all files, and counts the other words in the best files found so far. If
+    even the rarest word is in too many files, only the files added last are looked up.
     """
 
     _directory: Path
@@ -79,24 +79,25 @@ class Bm25Ranker:
     _total: int = attrs.field(default=0, init=False)
     """Number of indexed files."""
     _norms: Sequence[float] = attrs.field(default=(), init=False)
-    """Length normalisation term of BM25 for each file, by file id."""
+    """BM25 length normalization of each file, larger for longer files; the list index is the file id."""
     _once: Sequence[float] = attrs.field(default=(), init=False)
-    """BM25 score of a single occurrence, by file id."""
+    """BM25 score that a word adds if it occurs once in a file; the list index is the file id."""
     _looked_up: dict[str, _Gains] = attrs.field(factory=dict, init=False)
-    """Cached lookups: files and scores by word."""
+    """Cache of lookups in the search index: files with a word and the score that it adds, by word."""
     _version: int | None = attrs.field(default=None, init=False)
-    """Version of the cache from which the fields above were computed; other processes may write to the cache."""
+    """SQLite `data_version` at which the fields above were computed; None, or another version, means compute again."""
 
     @classmethod
     def open(cls, directory: Path, cache: Path | None = None) -> Self:
-        """Open a ranker of the memories below *directory*, with *cache* or the default file as its search index."""
+        """Return a ranker of the memories in *directory*; its index is the file *cache*, else one in `~/.cache`."""
         path = cache or default_cache(directory)
         return cls(directory, path, open_cache(path))
 
     def refresh(self, between: Callable[[], object] = lambda: None) -> RefreshResult:
-        """Read new and changed files into the search index, and call *between* from time to time.
+        """Update the search index to the files on disk; return how many files were added, changed and removed.
 
-        An exception of *between* ends the refresh; the finished part stays. Raises `sqlite3.Error` if memory is full.
+        Calls *between* before each batch of files; an exception of *between* ends the refresh, but keeps finished
+        batches. Raises `sqlite3.Error` if not even an index in memory can be written.
         """
         self._version = None
         try:
@@ -106,10 +107,10 @@ class Bm25Ranker:
         return refresh_cache(self._cache, self._directory, between)
 
     def rank(self, query: str, k: int = 5) -> list[RankedMemory]:
-        """Return the *k* memories that match *query* best, best first; fewer if fewer files have any of its words.
+        """Return the *k* memories that match *query* best, best first; fewer if fewer files contain any of its words.
 
-        Any text is a query. If all words are stop words, files with such a word in their name or description are
-        returned, else the newest memories. Raises as `refresh` does.
+        Any text is a query. If all words are stop words such as `the`, files with such a word in their name or
+        description are returned, else the newest memories. Raises as `refresh` does.
         """
         query = query[:LONGEST_QUERY]
         words = tokenize(query)
@@ -117,7 +118,7 @@ class Bm25Ranker:
         return found if found or words else self._attempt(lambda: self._newest(k))
 
     def close(self) -> None:
-        """Close the cache; the ranker cannot be used afterwards."""
+        """Close the database connection of the search index; the ranker cannot be used afterwards."""
         self._cache.close()
 
     def __enter__(self) -> Self:
@@ -127,7 +128,7 @@ class Bm25Ranker:
         self.close()
 
     def _attempt(self, work: Callable[[], T]) -> T:
-        """Return the result of *work*; if the cache fails, replace it, refresh it and run *work* again."""
+        """Return the result of *work*; if its SQLite query fails, open a new index, refresh it and repeat *work*."""
         try:
             return work()
         except sqlite3.Error as exc:
@@ -136,7 +137,7 @@ class Bm25Ranker:
         return work()
 
     def _replace_cache(self, error: sqlite3.Error) -> None:
-        """Replace the cache by a new one. Raises *error* if it is a programming error."""
+        """Open a new search index after *error*: in its file if that was damaged, else in memory. May raise *error*."""
         if isinstance(error, sqlite3.ProgrammingError):
             raise error
         self._cache.close()
@@ -170,7 +171,7 @@ class Bm25Ranker:
             self._cache.execute("COMMIT")
 
     def _known_words(self, words: Sequence[str]) -> list[_QueryWord]:
-        """Return the *words* that occur in some file, the rarest first."""
+        """Return the different query *words* that occur in some file, with their weights, the rarest first."""
         counts = Counter(words)
         known = self._cache.execute(
             f"SELECT word, files, uses FROM spread WHERE word IN {_marks(counts)} AND files > 0",  # noqa: S608
@@ -184,9 +185,9 @@ class Bm25Ranker:
         return sorted(found, key=lambda word: (word.uses, word.word))
 
     def _split(self, words: Sequence[_QueryWord]) -> tuple[Sequence[_QueryWord], Sequence[_QueryWord]]:
-        """Divide the words into those to look up in all files, at least one, and those to count in the best files.
+        """Divide *words*, rarest first, into those to look up in all files and those to count only in the best files.
 
-        If even the rarest word has too many occurrences, it is in both parts.
+        The first part has at least one word; if that word has too many occurrences, it is in both parts.
         """
         uses = 0
         for length, word in enumerate(words):
@@ -208,7 +209,7 @@ class Bm25Ranker:
         return self._looked_up[word.word]
 
     def _places(self, word: _QueryWord) -> Counter[int]:
-        """Count the occurrences of *word* in each file."""
+        """Count the occurrences of *word* by file id; for a very frequent word, only 1 for each of the newest files."""
         if word.uses > LOOKED_AT:
             rows = self._cache.execute(
                 "SELECT rowid FROM texts WHERE texts MATCH ? ORDER BY rowid DESC LIMIT ?",
@@ -219,7 +220,7 @@ class Bm25Ranker:
         return Counter(chain.from_iterable(rows))
 
     def _rest(self, files: Sequence[int], left: Sequence[_QueryWord]) -> Iterator[tuple[int, float]]:
-        """Yield what the words that were not looked up add to the scores of *files*."""
+        """Yield the id of each of *files* and the score that the words *left*, not looked up so far, add to it."""
         # Read from FTS5's content table: single-row queries of the virtual table take three times as long.
         rows = self._cache.execute(f"SELECT id, c0 FROM texts_content WHERE id IN {_marks(files)}", files)  # noqa: S608
         for file, text in rows:
@@ -248,5 +249,5 @@ class Bm25Ranker:
 
 
 def _marks(values: Sized) -> str:
-    """Return placeholders for *values*; no value ever becomes part of a statement."""
+    """Return SQL placeholders, such as `(?,?)`, for *values*, so that values are never part of the SQL text."""
     return f"({','.join('?' * len(values))})"

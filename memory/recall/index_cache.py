@@ -1,6 +1,6 @@
-"""Search index of memory files: a SQLite file in the user's cache directory, and its refresh from the files.
+"""Search index of memory files: a SQLite file in the user's cache directory, and its update from the files.
 
-The cache is never the only copy of anything: it is not durable, and a damaged cache is deleted.
+All of its data comes from the memory files: it is not durable, and a damaged index is deleted and created again.
 """
 
 import contextlib
@@ -21,13 +21,13 @@ from coterie.memory.recall.tokenizer import tokenize
 from coterie.memory.store.confined_directory import ConfinedDirectory
 
 VERSION = 1
-"""Version of the tables and of the tokenizer; a cache of another version is deleted."""
+"""Version of the tables and of the tokenizer; an index file of another version is deleted and created again."""
 BUSY = 5.0
-"""Seconds that a process waits for another writer of the cache."""
+"""Maximum seconds for which a process waits while another one writes to the index file."""
 PAGES = 32_768
-"""SQLite page cache, in kilobytes."""
+"""Maximum size of SQLite's page cache in memory, in kilobytes."""
 MAPPED = 256 * 1024 * 1024
-"""Bytes of the cache file that are memory-mapped."""
+"""Maximum number of bytes of the index file that SQLite maps into memory."""
 MODE = 0o600
 
 _OUTSIDE = frozenset(
@@ -52,7 +52,7 @@ CREATE VIRTUAL TABLE places USING fts5vocab(texts, instance);
 
 
 def default_cache(directory: Path) -> Path:
-    """Return the cache file of the store in *directory*, in the user's cache directory."""
+    """Return the path of the index file for the store in *directory*, below `$XDG_CACHE_HOME` or `~/.cache`."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     parent = Path(named) if Path(named).is_absolute() else Path.home() / ".cache"
     digest = hashlib.blake2b(os.fsencode(os.path.realpath(directory)), digest_size=16).hexdigest()
@@ -60,9 +60,9 @@ def default_cache(directory: Path) -> Path:
 
 
 def open_cache(path: Path) -> sqlite3.Connection:
-    """Open or create the cache file *path*; falls back to memory.
+    """Open or create the index file *path*; if that fails, return an empty index in memory.
 
-    A damaged file or one of another version is replaced. Any thread may use the connection, one at a time. Blocks.
+    A damaged file, or one of another version, is replaced. Any thread may use the connection, one at a time. Blocks.
     """
     with contextlib.suppress(sqlite3.Error, OSError):
         try:
@@ -76,24 +76,24 @@ def open_cache(path: Path) -> sqlite3.Connection:
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """True if the cache itself is damaged; False if it is locked, or the disk fails."""
+    """True if *error* means that the index file is damaged; False if it is locked, or the disk or memory failed."""
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF not in _OUTSIDE
 
 
 def open_in_memory() -> sqlite3.Connection:
-    """Open a search index in memory."""
+    """Return an empty search index that exists only in memory; it replaces a file that cannot be used."""
     return _prepare(sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False))
 
 
 def discard_cache(path: Path) -> None:
-    """Delete an unusable cache; processes that have it open keep their copy. Raises `OSError`."""
+    """Delete the index file *path*; processes that have it open can go on using the deleted file. Raises `OSError`."""
     for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
         path.with_name(name).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def write_transaction(cache: sqlite3.Connection) -> Iterator[None]:
-    """Commit all writes of the block, or none; one process at a time. Raises `sqlite3.Error`."""
+    """Run the block as one write transaction: all its writes or, if it raises, none. Raises `sqlite3.Error`."""
     cache.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -119,16 +119,16 @@ def _open_file(path: Path) -> sqlite3.Connection:
 
 
 def _make_private(path: Path) -> None:
-    """Create *path*, or check that it belongs to this user; SQLite's side files get the same permissions.
+    """Create the index file *path* for this user only, or check that it is a file of this user and set its permissions.
 
-    An existing file is not opened, because closing it would release the locks that this process holds on it.
+    An existing file is not opened, because closing it would release this process's locks. Raises `PermissionError`.
     """
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE))
     except FileExistsError:
         status = path.lstat()
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
-            raise PermissionError(f"{path} is not a file of this user") from None
+            raise PermissionError(f"{path} is not a regular file of this user; delete it") from None
         if status.st_mode & 0o777 != MODE:
             path.chmod(MODE)
 
@@ -142,7 +142,7 @@ def _prepare(cache: sqlite3.Connection) -> sqlite3.Connection:
                     cache.execute(statement)
                 cache.execute(f"PRAGMA user_version = {VERSION}")
     if (version := _version(cache)) != VERSION:
-        raise sqlite3.DatabaseError(f"the cache is of version {version}")
+        raise sqlite3.DatabaseError(f"the search index has version {version}, not {VERSION}; delete its file")
     return cache
 
 
@@ -152,18 +152,18 @@ def _version(cache: sqlite3.Connection) -> int:
 
 
 INDEXED = 256 * 1024
-"""Bytes at the start of a memory file that are indexed."""
+"""Number of bytes at the start of a memory file that are indexed; later text is not searched."""
 BATCH = 500
-"""Number of files written in one transaction, so that other processes can write in between."""
+"""Number of files that are indexed in one transaction, so that other processes can write between two."""
 BETWEEN = "  "
-"""Two spaces between words, so that `text.count(" word ")` finds adjacent equal words."""
+"""Separator of the words of an indexed text: two spaces, so that `text.count(" word ")` counts adjacent equals."""
 
 T = TypeVar("T")
 
 
 @attrs.frozen(kw_only=True)
 class RefreshResult:
-    """Number of files that a refresh added, changed and removed."""
+    """Numbers of memory files that a refresh of the search index added, changed and removed."""
 
     added: int = 0
     changed: int = 0
@@ -173,10 +173,10 @@ class RefreshResult:
 def refresh_cache(
     cache: sqlite3.Connection, directory: Path, between: Callable[[], object] = lambda: None
 ) -> RefreshResult:
-    """Update *cache* from the files below *directory*; only files with another time, size or inode are read.
+    """Update the search index *cache* from the files below *directory*; read only files with a new time, size or inode.
 
     Writes in batches: several processes can refresh concurrently, and an interrupted refresh keeps its finished part.
-    Blocks, and calls *between* before each batch; its exceptions end the refresh. Raises `sqlite3.Error`.
+    Blocks. Calls *between* before each batch of files; its exceptions end the refresh. Raises `sqlite3.Error`.
     """
     files = set(list_memories(directory))
     known = set(cache.execute("SELECT path, modified, size, inode FROM files"))
@@ -193,7 +193,7 @@ def refresh_cache(
 
 
 def _tokens_of_file(memories: ConfinedDirectory, path: str) -> list[str]:
-    """Return the words of a file: of its name, description and text. An unreadable file has only its name."""
+    """Return the words to index for the file *path*: of its name, description and text; only its name if unreadable."""
     topic = parse_entry_fast(read_head(memories, path, INDEXED) or b"", path)
     # A query of stop words only can then match names.
     return [*tokenize(f"{topic.name}\n{topic.description}", stop_words=True), *tokenize(topic.body)]

@@ -1,4 +1,4 @@
-"""Log of the recall queries of a store; a dream tests recall with it."""
+"""Log of queries for which memories of a store were recalled; a dream (memory consolidation) repeats them as a test."""
 
 import os
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ from coterie.memory.store.store_lock import HISTORY, open_history_directory
 FILE = "queries.jsonl"
 KEPT = 200
 MOST = 2 * KEPT
-"""Largest number of records in the file; one more record truncates the log to the newest `KEPT`."""
+"""Maximum number of records in the log file; one more record truncates the log to the newest `KEPT`."""
 LONGEST = 500
-"""Longest logged query, in characters; longer queries are cut."""
+"""Maximum length of a logged query, in characters; a longer query is cut."""
 LARGEST = 4 * 1024 * 1024
-"""Largest number of bytes that are read from the file."""
+"""Maximum number of bytes of the log file that are read, from its start."""
 
 
 class _Query(msgspec.Struct):
@@ -33,10 +33,10 @@ _decoder = msgspec.json.Decoder(_Query)
 
 
 def log_query(directory: Path, query: str, chosen: Sequence[str], clock: Clock) -> None:
-    """Append *query* and the memories it found to the log of the store in *directory*. Blocks.
+    """Append *query* and *chosen*, the memories found for it, to the query log of the store in *directory*. Blocks.
 
-    Does nothing if the store does not exist, or if the query holds a secret. If several processes truncate a long log
-    concurrently, one wins, and a query may be lost. Raises `OSError`, and `MemoryRefused` if a link is in the way.
+    Does nothing if the store does not exist, or if the query contains a secret. If several processes truncate a long
+    log concurrently, a query may be lost. Raises `OSError`, and `MemoryRefused` for a link in the path.
     """
     if find_secrets(query):
         return
@@ -57,9 +57,9 @@ def log_query(directory: Path, query: str, chosen: Sequence[str], clock: Clock) 
 
 
 def read_queries(directory: Path) -> list[str]:
-    """Return the newest queries, oldest first, each once. Blocks.
+    """Return the newest `KEPT` logged queries of the store in *directory*, oldest first, each once. Blocks.
 
-    Torn records are skipped; the list is empty if there is no log, or if it cannot be read.
+    Incomplete records are skipped; the list is empty if there is no log, or if it cannot be read.
     """
     try:
         with open_confined(directory) as root:
@@ -74,7 +74,7 @@ def read_queries(directory: Path) -> list[str]:
 
 
 def _lines(history: int) -> list[bytes]:
-    """Return the intact records of the query log. Raises `OSError`."""
+    """Return the lines of the query log that are complete records; empty if there is no log. Raises `OSError`."""
     try:
         descriptor = os.open(FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=history)
     except FileNotFoundError:

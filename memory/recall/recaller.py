@@ -1,4 +1,4 @@
-"""Recall from several stores: a survey, candidates for a model, and local ranking."""
+"""Recall of memories from several stores: they are listed, ranked for a query, and loaded to be shown to a model."""
 
 import heapq
 import os
@@ -26,17 +26,17 @@ YEAR = 365
 
 @attrs.frozen(kw_only=True)
 class LoadedMemory:
-    """The beginning of a memory file."""
+    """The beginning of a memory file, as a model reads it, with the size and time of the whole file."""
 
     text: str
     size: int
     """Size of the whole memory file in bytes."""
     modified: float
-    """Modification time in seconds since the epoch."""
+    """Modification time of the file, in seconds since the epoch."""
     is_cut: bool
 
     def render(self, place: Path, now: float, stale_days: int) -> str:
-        """Return the text that the model reads; *place* is the path of the file."""
+        """Return the memory as text for a model, with its path *place*, its age, and a warning if it is old or cut."""
         age = age_text(now - self.modified)
         lines = [f"<memory path={quoteattr(str(place))} saved={quoteattr(age)}>"]
         if now - self.modified >= stale_days * DAY:
@@ -48,7 +48,7 @@ class LoadedMemory:
 
 
 def load_memory(directory: Path, path: str, settings: RecallSettings) -> LoadedMemory | None:
-    """Load the beginning of the file *path*; None if it was deleted or is not text. Blocks."""
+    """Load the beginning of the memory *path* of the store *directory*; None if missing, unreadable or not text."""
     with open_memories(directory) as memories:
         content = None if memories is None else read_head(memories, path, settings.file_bytes + 1)
     if content is None or b"\0" in content:
@@ -67,7 +67,7 @@ def load_memory(directory: Path, path: str, settings: RecallSettings) -> LoadedM
 
 
 def age_text(seconds: float) -> str:
-    """Return an age for people; a time in the future, after a clock was set back, is "today"."""
+    """Return an age in words, such as `3 days ago`; a negative age, after a clock was set back, is `today`."""
     days = max(0, int(seconds // DAY))
     if days < 2:
         return "yesterday" if days else "today"
@@ -77,7 +77,7 @@ def age_text(seconds: float) -> str:
 
 
 def _cut(content: bytes, settings: RecallSettings) -> bytes:
-    """Cut *content* at the end of a line to the limits of *settings*; a single longer line is cut inside."""
+    """Return the first lines of *content*, within the limits of *settings*; a single longer line is cut inside."""
     start = b"".join(content.splitlines(keepends=True)[: settings.file_lines])
     if len(start) <= settings.file_bytes:
         return start
@@ -86,38 +86,38 @@ def _cut(content: bytes, settings: RecallSettings) -> bytes:
 
 
 Between = Callable[[], object]
-"""Callback of long operations; an exception that it raises ends the operation."""
+"""Callback that a long operation calls from time to time; an exception that it raises ends the operation."""
 
 
 @attrs.frozen
 class MemoryLocation:
-    """A memory in one of several stores."""
+    """Location of a memory: the directory of its store, and its path in this directory."""
 
     directory: Path
     path: str
-    """Path of the memory, relative to the directory of its store."""
+    """Path of the memory file, relative to the directory of its store."""
 
     @property
     def file(self) -> Path:
-        """Absolute path as tools use it, with the links of the directory resolved."""
+        """Absolute path of the memory file, without links, in the form in which agents record files that they read."""
         return Path(os.path.realpath(self.directory)) / self.path
 
 
 @attrs.frozen(kw_only=True)
 class Survey:
-    """The memories of all stores, divided into known and unknown ones."""
+    """The memories of all stores, divided into those that may be recalled and those already in the model's context."""
 
     files: dict[MemoryLocation, ScannedFile]
-    """Memories that may be recalled."""
+    """Memories that may be recalled, with the metadata of their files."""
     left_out: list[MemoryLocation]
-    """Memories that the model already knows."""
+    """Memories that are not recalled, because their content is in the model's context already."""
 
 
 @attrs.define(eq=False)
 class Recaller:
-    """Recalls memories from the stores in several directories. Blocks; serves one thread at a time; must be closed.
+    """Finder and loader of memories in several stores. Methods block and serve one thread at a time; must be closed.
 
-    A store that cannot be read counts as empty. Rankers raise `sqlite3.Error`.
+    A store that cannot be read counts as empty. The methods that rank memories raise `sqlite3.Error`.
     """
 
     _directories: Sequence[Path]
@@ -125,7 +125,7 @@ class Recaller:
     _rankers: dict[Path, Bm25Ranker] = attrs.field(factory=dict, init=False)
 
     def survey(self, known: Collection[str]) -> Survey:
-        """List all memories; those whose file is *known* are left out of recall."""
+        """List the memories of all stores; those whose absolute path is in *known* are not recalled (`left_out`)."""
         survey = Survey(files={}, left_out=[])
         for directory in self._directories:
             real = os.path.realpath(directory)
@@ -138,9 +138,9 @@ class Recaller:
         return survey
 
     def candidates(self, query: str, survey: Survey, between: Between) -> dict[str, ScannedMemory]:
-        """Return the memories that a model selects from, newest first, by the names of `name_locations`.
+        """Return the memories from which a model selects, newest first, as descriptions by name (see `name_locations`).
 
-        If there are more than the limit, those that match *query* best.
+        If there are more than the setting `scan` allows, only those that match *query* best are returned.
         """
         places = list(survey.files)
         if len(places) > self._settings.scan:
@@ -154,7 +154,7 @@ class Recaller:
         return {names[place]: offered[place] for place in places if place in offered}
 
     def name_locations(self, places: Sequence[MemoryLocation]) -> dict[str, MemoryLocation]:
-        """Name *places* by their paths; all but the first store prefix the name and number of their directory."""
+        """Return *places* by a unique name: the path, after a prefix such as `memory:1/` except in the first store."""
         names: dict[str, MemoryLocation] = {}
         for place in places:
             number = self._directories.index(place.directory)
@@ -162,7 +162,7 @@ class Recaller:
         return names
 
     def rank(self, query: str, survey: Survey, between: Between, most: int) -> list[MemoryLocation]:
-        """Rank the memories in `survey.files` for *query* with the local ranker; return at most *most*, best first."""
+        """Return at most *most* memories of `survey.files` that match the words of *query* (BM25), best first."""
         found: list[tuple[float, MemoryLocation]] = []
         for directory in self._directories:
             known = sum(place.directory == directory for place in survey.left_out)
@@ -175,7 +175,7 @@ class Recaller:
         return [place for _, place in heapq.nlargest(most, found, key=lambda pair: pair[0])]
 
     def load(self, places: Sequence[MemoryLocation]) -> dict[MemoryLocation, LoadedMemory]:
-        """Load the beginnings of *places*, in that order; deleted files and files that are not text are skipped."""
+        """Load the beginning of each memory in *places*, in that order; omit missing files and files without text."""
         loaded = ((place, load_memory(place.directory, place.path, self._settings)) for place in places)
         return {place: memory for place, memory in loaded if memory is not None}
 

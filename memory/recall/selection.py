@@ -1,4 +1,4 @@
-"""Parser of a model's selection of memories."""
+"""Parser of the answer in which a model selects memories for a query, and the JSON Schema of this answer."""
 
 import json
 from collections.abc import Collection
@@ -11,15 +11,15 @@ SCHEMA: dict[str, Any] = {
     "required": [KEY],
     "additionalProperties": False,
 }
-"""JSON Schema of the model's selection of memories."""
+"""JSON Schema of the answer in which a model selects memories: an object with a list of their names."""
 TRIES = 50
-"""Number of opening braces at which parsing is tried."""
+"""Maximum number of opening braces in an answer at which the parser tries to read a JSON object."""
 
 
 def parse_selection(answer: str, known: Collection[str], most: int = 5) -> list[str] | None:
-    """Return the first *most* of the *known* names in *answer*, each once; None if *answer* holds no selection.
+    """Return the names in *known* that the model's *answer* selects, each once, at most *most*; None if it has no list.
 
-    A selection may be empty. Prose around the JSON is allowed, and unknown names are dropped.
+    A selection may be empty. Prose around the JSON object is allowed, and unknown names are dropped.
     """
     chosen = _names(answer)
     if chosen is None:

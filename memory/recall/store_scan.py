@@ -1,4 +1,4 @@
-"""Scan of the memory files of a store: path, time and description of each."""
+"""Scan of a store's directory for memory files, and fast reading of their type, time and description."""
 
 import codecs
 import datetime as dt
@@ -21,18 +21,18 @@ from coterie.memory.store.path_rules import DEEPEST, SUFFIX
 
 
 class ScannedFile(NamedTuple):
-    """A memory file, with the metadata that detects a change without reading it."""
+    """A memory file with its size, time and inode, by which a changed file is detected without reading it."""
 
     path: str
-    """Path relative to the store's directory, with `/`."""
+    """Path of the file relative to the store's directory, with `/` as separator."""
     modified: int
-    """Modification time in nanoseconds since the epoch."""
+    """Modification time of the file, in nanoseconds since the epoch."""
     size: int
     inode: int
 
 
 def list_memories(directory: Path) -> list[ScannedFile]:
-    """List the files `*.md` below *directory*, except the index, daily logs and dot names, in any order. Blocks.
+    """List the memory files `*.md` below *directory*, in any order; omit the index, daily logs and dot names. Blocks.
 
     Links are not followed. Unreadable directories and unprintable names are skipped.
     """
@@ -57,7 +57,7 @@ def _walk(directory: str, below: str, depth: int) -> Iterator[ScannedFile]:
 
 @contextmanager
 def open_memories(directory: Path) -> Iterator[ConfinedDirectory | None]:
-    """Open a directory for reading; yields None if it is missing or unusable."""
+    """Open the memory directory *directory* to read its files; yield None if it is missing, a link or unreadable."""
     with ExitStack() as stack:
         memories = None
         with suppress(OSError, MemoryRefused):
@@ -66,7 +66,7 @@ def open_memories(directory: Path) -> Iterator[ConfinedDirectory | None]:
 
 
 def read_head(memories: ConfinedDirectory, path: str, limit: int) -> bytes | None:
-    """Return the first *limit* bytes of a file, without an incomplete last character; None if it is unreadable."""
+    """Return the first *limit* bytes of the file *path*, without a cut last character; None if it is unreadable."""
     try:
         # Most files are in the top directory; reading them directly saves two thirds of the time.
         content = memories.read(path, limit) if "/" in path else _read_at_top(memories.descriptor, path, limit)
@@ -91,14 +91,14 @@ def _read_at_top(directory: int, name: str, limit: int) -> bytes | None:
 
 _SIMPLE = r"[^\x00-\x1f\x7f-\xa0\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff:#]*"
 _VALUE = rf"[^\W_]{_SIMPLE}(?:(?::(?=\S)|(?<=\S)#){_SIMPLE})*"
-"""A plain YAML value, without characters that have a meaning in YAML."""
+"""Regular expression of a plain YAML value, without any characters that have a meaning in YAML."""
 _FIELD = rf"[a-z]+: {_VALUE}\n"
 _PLAIN = re.compile(rf"---\n((?:{_FIELD}|metadata:\n(?:  {_FIELD})+)+)---\n")
 _FIELDS = re.compile(r"^( *)([a-z]+): (.*)$", re.MULTILINE)
 
 
 def parse_entry_fast(content: bytes, path: str) -> MemoryEntry:
-    """Parse a memory as `parse_entry` does, but faster and without its notes; never raises."""
+    """Parse a memory as `parse_entry` does, but faster if its front matter is simple; `notes` may be incomplete."""
     text = content.decode(errors="replace")
     block = _PLAIN.match(text)
     found = _FIELDS.findall(block[1]) if block and "\0" not in text and "\r" not in text else []
@@ -113,25 +113,25 @@ def parse_entry_fast(content: bytes, path: str) -> MemoryEntry:
 
 
 LINES = 30
-"""Number of lines of a file that are read for its description."""
+"""Number of lines at the start of a file that are read for its description."""
 HEAD = 16 * 1024
-"""Largest size of the lines read for a description, in bytes."""
+"""Maximum number of bytes at the start of a file that are read for its description."""
 
 
 @attrs.frozen(kw_only=True)
 class ScannedMemory:
-    """Type, description and time of a memory that can be recalled."""
+    """Path, type, description and modification time of a memory, by which a model can select it."""
 
     path: str
-    """Path of the memory, relative to the store."""
+    """Path of the memory file, relative to the directory of its store."""
     description: str
     type: MemoryType | None
     modified: float
-    """Modification time in seconds since the epoch."""
+    """Modification time of the file, in seconds since the epoch."""
 
     @property
     def line(self) -> str:
-        """The line that describes the memory to the model."""
+        """The memory as one line of the list from which a model selects: `- [type] path (time): description`."""
         kind = f"[{self.type}] " if self.type else ""
         at = dt.datetime.fromtimestamp(self.modified, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         about = f": {self.description}" if self.description else ""
@@ -139,13 +139,13 @@ class ScannedMemory:
 
 
 def scan_newest(directory: Path, most: int = 200) -> list[ScannedMemory]:
-    """Return the *most* newest memories below *directory*, newest first. Blocks; unreadable files are skipped."""
+    """Return the *most* newest memories below *directory* with their descriptions, newest first. Blocks."""
     files = heapq.nsmallest(most, list_memories(directory), key=lambda file: (-file.modified, file.path))
     return scan_files(directory, files)
 
 
 def scan_files(directory: Path, files: Iterable[ScannedFile]) -> list[ScannedMemory]:
-    """Read the descriptions of *files*, in their order. Blocks; unreadable files are skipped."""
+    """Read type and description of *files*, memory files of *directory*, in order; skip unreadable ones. Blocks."""
     scanned: list[ScannedMemory] = []
     with open_memories(directory) as memories:
         for file in files if memories else ():

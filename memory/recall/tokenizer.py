@@ -1,4 +1,4 @@
-"""Tokenizer for memories and queries, in any language."""
+"""Tokenizer for the search in memories: splits texts and queries, in any language, into comparable words."""
 
 import functools
 import itertools
@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 
 SHORTEST = 4
-"""Least length of words from which endings are removed."""
+"""Minimum length of a word for `stem` to remove its endings; a shorter word stays unchanged."""
 
 _VOWEL = re.compile(r"[aeiou]|(?<=[^aeiou])y")
 _SYLLABLE = re.compile(r"(?:[aeiou]|(?<=[^aeiou])y)+[^aeiouy]+")
@@ -34,15 +34,15 @@ _LONG_ENDINGS: Sequence[tuple[str, str]] = (
     ("ise", "ize"),
     ("li", ""),
 )
-"""Replacements of endings after at least one syllable; the longest match counts."""
+"""English endings and their replacements; only the first match is replaced, and only after at least one syllable."""
 _LAST_ENDINGS = ("ement", "ance", "ence", "able", "ible", "ment", "ate", "ive", "ize", "ous", "ant", "ent", "ful",
                  "ism", "ist", "ion", "al", "er", "ic")  # fmt: skip
-"""Endings that are removed after at least two syllables."""
+"""Endings of words that are removed if at least two syllables precede them."""
 
 
 @functools.lru_cache(maxsize=65_536)
 def stem(word: str) -> str:
-    """Return the stem of *word*, which is in lower case; words of other alphabets are returned unchanged."""
+    """Return the English stem of the lower-case *word*: `deploy` for `deploying`; other alphabets stay unchanged."""
     if len(word) < SHORTEST or not (word.isascii() and word.isalpha()):
         return word
     word = _without_tense(_without_plural(word))
@@ -70,7 +70,7 @@ def _without_tense(word: str) -> str:
 
 
 def _restore_base(base: str) -> str:
-    """Restore the base form before `ing` or `ed`: `hop` for `hopp`, `hope` for `hop` of `hoping`."""
+    """Return the base form of a word without its `ing` or `ed`: `hop` for `hopp(ing)`, `hope` for `hop(ing)`."""
     if base.endswith(("at", "bl", "is", "iz")):
         return f"{base}e"
     if _DOUBLED.search(base):
@@ -99,16 +99,16 @@ def _without_last(word: str) -> str:
 
 
 def _syllables(word: str) -> int:
-    """Count the vowels that are followed by a consonant."""
+    """Count the syllables of *word*: groups of vowels that are followed by a consonant."""
     return len(_SYLLABLE.findall(word))
 
 
 LONGEST = 64
-"""Longest word, in characters; longer words are cut."""
+"""Maximum length of a word in characters; a longer word is cut."""
 REMEMBERED = 65_536
-"""Number of spellings whose words are cached."""
+"""Maximum number of different spellings (words as written in a text) whose search words are cached."""
 SPELLED_OUT = 256
-"""In characters; a longer spelling, which is usually data, is cut."""
+"""Maximum length, in characters, of a word or path as written in a text; the end of a longer one is ignored."""
 
 STOP_WORDS = frozenset(
     """
@@ -121,12 +121,12 @@ STOP_WORDS = frozenset(
     won would wouldn you your yours yourself yourselves
     """.split()  # noqa: SIM905 - easier to read and to change
 )
-"""English words without meaning for a search."""
+"""Frequent English words that a search ignores."""
 
 _HAN = "\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _KANA_AND_HANGUL = "\u1100-\u11ff\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff\uac00-\ud7af"
 _UNSPACED = f"{_HAN}{_KANA_AND_HANGUL}\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
-"""Scripts that do not separate words by spaces, or that use many endings; the last are Thai, Lao, Burmese and Khmer."""
+"""Characters of scripts without spaces, or with many endings: Han, Kana, Hangul, Thai, Lao, Burmese and Khmer."""
 _RUNS = re.compile(f"([{_UNSPACED}]+)|([^{_UNSPACED}]+)")
 _IS_HAN = re.compile(f"[{_HAN}]")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3})")
@@ -137,10 +137,10 @@ _ACCENTS = re.compile(r"[\u0300-\u036f]+")
 
 
 def tokenize(text: str, *, stop_words: bool = False) -> list[str]:
-    """Return the stems of the words of *text* in order; stop words only if *stop_words* is true.
+    """Return the word stems of *text* in order, for a search; with stop words such as `the` only if *stop_words*.
 
-    Code names and paths give their parts and themselves (`getUserName`, `src/a_b.py`). In scripts without spaces each
-    pair of adjacent characters is a word, and so is each Han character.
+    A code name or path, such as `getUserName` or `src/a_b.py`, gives its parts and itself. In scripts without spaces
+    each pair of adjacent characters is a word, and so is each Han character.
     """
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
@@ -152,13 +152,13 @@ def tokenize(text: str, *, stop_words: bool = False) -> list[str]:
 
 
 def is_single_token(text: str) -> bool:
-    """True if *text* is at most one word; in scripts without spaces a long run counts as several words."""
+    """True if *text* is at most one word. Three or more characters of a script without spaces are several words."""
     return len(text.split(maxsplit=2)) < 2 and not any(len(run) > 2 for run, _ in _RUNS.findall(text))
 
 
 @functools.cache
 def _spellings() -> re.Pattern[str]:
-    """Compile the pattern of a spelling: letters, digits and marks, joined by `_`, `-`, `.`, `/` and the like."""
+    """Compile the pattern of a word, path or code name in any script; `-`, `.`, `/` and others join its parts."""
     marks = "".join(mark for mark in map(chr, range(0x300, 0x10000)) if unicodedata.category(mark) in ("Mn", "Mc"))
     return re.compile(rf"[\w{marks}]+(?:[-./:@\\]+[\w{marks}]+)*")
 
@@ -175,7 +175,7 @@ def _split_spelling(spelling: str, stop_words: bool) -> tuple[str, ...]:
 
 
 def _pieces(word: str) -> Iterator[str]:
-    """Yield the parts of a compound name (`getUserName`, `utf8`), and *word* itself."""
+    """Yield the parts of a compound name, such as `getUserName` or `utf8`, and *word* itself, in lower case."""
     pieces = _PIECES.findall(word) if word.isascii() else []
     return iter(dict.fromkeys(_fold(piece)[:LONGEST] for piece in [*pieces, word]))
 
@@ -190,7 +190,7 @@ def _pairs(run: str) -> Iterator[str]:
 
 
 def _fold(word: str) -> str:
-    """Return *word* without case and accents; marks that are vowels of their script are kept."""
+    """Return *word* in lower case and without accents; marks that are vowels of their script are kept."""
     word = word.casefold()
     if word.isascii():
         return word

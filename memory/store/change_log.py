@@ -1,4 +1,4 @@
-"""The change log of a store: a write-ahead log that makes an interrupted change recoverable.
+"""The change log of a memory store: a write-ahead log, from which a change that a crash interrupted is completed.
 
 A record holds one change, or all changes of a group. After all files of a record are written, a second record confirms
 this. An unconfirmed record at the end of the log is a change that a crash interrupted.
@@ -21,7 +21,7 @@ _CHUNK = 1 << 20
 
 
 class _StoredChange(msgspec.Struct, omit_defaults=True):
-    """One change in the log. Text is stored as text, so that people can read the log."""
+    """JSON form of a `MemoryChange` in the log. UTF-8 content is stored as text, so that people can read the log."""
 
     id: int
     at: float
@@ -32,19 +32,18 @@ class _StoredChange(msgspec.Struct, omit_defaults=True):
     after: str | None = None
     after_bytes: bytes | None = None
     added: str | None = None
-    """Appended text, stored instead of *after*: otherwise each line added to a file would store the whole file again.
-    """
+    """Text that the change appended; stored instead of `after`, so that a small addition to a long file stays small."""
     group: str | None = None
     undoes: int | None = None
     index_line: str | None = None
 
 
 class _Record(msgspec.Struct, omit_defaults=True):
-    """One log record: either changes, or the confirmation that changes are written."""
+    """One line of the change log: either changes, or the confirmation that changes are written to their files."""
 
     changes: list[_StoredChange] = []
     settled: int = 0
-    """Id of the last change whose files are written."""
+    """Id of the last change that is written to its file, as are all before it; 0 in a record that contains changes."""
 
 
 _decode: Callable[[bytes], _Record] = msgspec.json.Decoder(_Record).decode
@@ -52,26 +51,26 @@ _decode: Callable[[bytes], _Record] = msgspec.json.Decoder(_Record).decode
 
 @attrs.frozen
 class ChangeLogEnd:
-    """Last id and unconfirmed changes of a change log."""
+    """The highest change id in a change log, and the changes at its end that are not confirmed as written."""
 
     last: int
-    """Highest id of a change; 0 for an empty log."""
+    """Highest id of a change in the log; 0 for an empty log."""
     pending: tuple[MemoryChange, ...]
-    """Changes that were logged, but whose files may not be written."""
+    """Changes of the last record, if a crash may have interrupted the writing of their files; else empty."""
 
 
 @attrs.define(eq=False)
 class ChangeLog:
-    """The change log of one store, opened by the holder of the store's lock. Methods block and raise `OSError`."""
+    """The change log of one store, opened by the process that holds its lock. Methods block and raise `OSError`."""
 
     _log: Appender
     _descriptor: int
-    """Descriptor of the change log, open for reading."""
+    """File descriptor of the change log, open for reading."""
     _size: int
-    """Size of the log before the last record that this process appended."""
+    """Size in bytes of the log before the last record that this process appended, for `drop_last`."""
 
     def end(self) -> ChangeLogEnd:
-        """Return the last id and the unconfirmed changes; truncates an incomplete last record."""
+        """Return the highest change id and the unconfirmed changes of the log; cut off an incomplete last record."""
         size = os.fstat(self._descriptor).st_size
         length = min(size, _TAIL)
         while True:
@@ -91,7 +90,7 @@ class ChangeLog:
         return ChangeLogEnd(record.settled or record.changes[-1].id, tuple(map(_change, record.changes)))
 
     def append(self, changes: Sequence[MemoryChange]) -> None:
-        """Append *changes* as one record and fsync it. If this raises, nothing was recorded."""
+        """Append *changes* as one durable record, before the files are written. If this raises, nothing is recorded."""
         self._size = os.fstat(self._descriptor).st_size
         try:
             self._log.append(frame_record(msgspec.json.encode(_Record(changes=list(map(_stored, changes))))))
@@ -102,20 +101,20 @@ class ChangeLog:
             raise
 
     def drop_last(self) -> None:
-        """Remove the last record that this process appended, because its changes were rolled back."""
+        """Remove the last record that this process appended from the log, because its changes were rolled back."""
         self._log.cut(self._size)
         self._log.sync()
 
     def mark_applied(self, change: MemoryChange) -> None:
-        """Record that the files of all changes up to *change* are written."""
+        """Append a record that confirms that all changes up to *change* are written to their files. Never raises."""
         # If this record is lost, the next writer compares the files with the log and finds nothing to do.
         with suppress(OSError):
             self._log.append(frame_record(msgspec.json.encode(_Record(settled=int(change.id)))))
 
     def last_content(self, path: str) -> bytes | None:
-        """Return the content that the last recorded change of *path* left; None if it was deleted or never changed.
+        """Return the content of *path* after its last recorded change; None if it was deleted or never changed.
 
-        Searches backwards, because paths that change often are found soon.
+        Searches the log backwards, because paths that change often are found soon.
         """
         needle = b'"path":' + msgspec.json.encode(path)
         end = os.fstat(self._descriptor).st_size
@@ -136,11 +135,11 @@ class ChangeLog:
         return None
 
     def batches(self) -> list[list[MemoryChange]]:
-        """Return the changes of each record, oldest first."""
+        """Return all changes in the log, oldest first, as one list for each record (transaction)."""
         return list(_batches(self._descriptor))
 
     def _line_around(self, at: int) -> tuple[int, bytes]:
-        """Return the line around byte *at*, and its start."""
+        """Return the offset and content of the log line that contains the byte at offset *at*."""
         length = _TAIL
         while True:
             start = max(0, at - length)
@@ -153,13 +152,13 @@ class ChangeLog:
 
 @contextmanager
 def open_change_log(directory: int, path: Path) -> Iterator[ChangeLog]:
-    """Open the change log in *directory* for the holder of the lock; *path* is for messages. Raises `OSError`."""
+    """Open the change log in *directory* (a descriptor; *path* is for messages); the caller holds the store's lock."""
     with Appender.open(path / CHANGES, dir_fd=directory) as log, _reading(directory) as descriptor:
         yield ChangeLog(log, descriptor, os.fstat(descriptor).st_size)
 
 
 def read_batches(directory: int) -> list[list[MemoryChange]]:
-    """Read the changes of each record without a lock, so an incomplete last record is skipped. Raises `OSError`."""
+    """Return all changes as one list for each record, without a lock; skip an incomplete record. Raises `OSError`."""
     with _reading(directory) as descriptor:
         return list(_batches(descriptor))
 
@@ -183,7 +182,7 @@ def _batches(descriptor: int) -> Iterator[list[MemoryChange]]:
 
 
 def _parse_record(line: bytes) -> _Record | None:
-    """Parse one record; return None for an invalid line, which readers skip."""
+    """Parse one line of the log; return None for an invalid or empty record, which readers skip."""
     try:
         check_record(line)
         record = _decode(line)

@@ -1,4 +1,4 @@
-"""Access to a directory that no path can leave: each path component is opened separately, and links are refused."""
+"""Access to a memory directory that no path can leave: each component is opened separately, and links are refused."""
 
 import errno
 import os
@@ -20,24 +20,24 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @attrs.frozen
 class ConfinedDirectory:
-    """An open directory. Even if other processes rename files during a call, nothing outside is read or written.
+    """An open directory. Even if other processes rename files during a call, no file outside is read or written.
 
-    Methods block. They raise `OSError`, and `MemoryRefused` for a path that is not allowed or crosses a link.
+    Methods block. They raise `OSError`, and `MemoryRefused` for a path that is not allowed or contains a link.
     """
 
     path: Path
-    """Path with which the directory was opened; for messages."""
+    """Path with which the directory was opened; used only in messages."""
     descriptor: int
 
     def read(self, path: str, limit: int | None = None) -> bytes | None:
-        """Return the content of *path*, at most *limit* bytes; None if there is no such file."""
+        """Return the content of the file *path*, at most *limit* bytes; None if there is no such file."""
         parts = check_path(path)
         content = self._read(parts, limit)
         plain = tuple(map(normalize_name, parts))
         return self._read(plain, limit) if content is None and plain != parts else content
 
     def resolve(self, path: str) -> str:
-        """Return *path* with the names of existing files, and new names in their normal form.
+        """Return *path* with existing names spelled as on the disk, and new names in Unicode normal form NFC.
 
         Raises `MemoryRefused` for a name that differs from an existing name only in case or normal form.
         """
@@ -48,7 +48,7 @@ class ConfinedDirectory:
         return "/".join(names)
 
     def write(self, path: str, content: bytes | None) -> None:
-        """Replace *path* durably by a new file with the same permissions; None deletes the file."""
+        """Replace the file *path* durably by *content*, with the same permissions, or create it; None deletes it."""
         *above, name = check_path(path)
         with self._open(tuple(above), make=content is not None) as directory:
             if directory is None:
@@ -60,9 +60,9 @@ class ConfinedDirectory:
                 delete_file(self.path / path, dir_fd=directory)
 
     def append(self, path: str, old: bytes | None, new: bytes) -> None:
-        """Replace *old*, the content of a top-level file, by *new*; if they differ only at the end, append or truncate.
+        """Replace *old*, the content of the top-level file *path*, by *new*; if possible only append or truncate.
 
-        After a crash the file may hold a part of the appended bytes.
+        After a crash the file may contain only a part of the appended bytes.
         """
         if old and (new.startswith(old) or old.startswith(new)):
             with Appender.open(self.path / path, dir_fd=self.descriptor) as file:
@@ -75,7 +75,7 @@ class ConfinedDirectory:
         self.write(path, new)
 
     def list_files(self) -> list[str]:
-        """List the paths of all writable Markdown files, sorted. Names that begin with a dot and links are left out."""
+        """List the Markdown files with valid paths, sorted. Links and names that begin with a dot are omitted."""
         return sorted(path for path in self._walk(()) if is_valid(path))
 
     def _walk(self, above: tuple[str, ...]) -> Iterator[str]:
@@ -115,7 +115,7 @@ class ConfinedDirectory:
 
     @contextmanager
     def _open(self, names: tuple[str, ...], *, make: bool = False) -> Iterator[int | None]:
-        """Open a directory below this one; yields None if it does not exist and *make* is false."""
+        """Open the subdirectory *names* and yield its descriptor; yield None if it is missing and *make* is false."""
         opened = os.dup(self.descriptor)
         try:
             for number, name in enumerate(names):
@@ -141,7 +141,7 @@ class ConfinedDirectory:
 
 @contextmanager
 def open_confined(directory: Path, *, make: bool = False) -> Iterator[ConfinedDirectory | None]:
-    """Open *directory*, created first if *make* is true; yields None if it does not exist.
+    """Open the memory directory *directory*, created first if *make* is true; yield None if it does not exist.
 
     Its parents may be links, but *directory* itself may not: otherwise a repository could choose where memories are
     written. Raises `MemoryRefused` and `OSError`.
@@ -158,7 +158,7 @@ def open_confined(directory: Path, *, make: bool = False) -> Iterator[ConfinedDi
         return
     except OSError as exc:
         if directory.is_symlink():
-            reason = "is a link; give the directory that it leads to"
+            reason = "is a link; give the directory to which it points"
             raise MemoryRefused(str(directory), reason) from exc
         raise
     try:
@@ -175,12 +175,12 @@ def _resolve_name(name: str, directory: int, path: str) -> str:
             continue
         return candidate
     if other := case_conflict(normalize_name(name), os.listdir(directory)):
-        raise MemoryRefused(path, f"differs only in case or normal form from {other}, which is there; write {other}")
+        raise MemoryRefused(path, f"differs only in case or normal form from {other}, which exists; write {other}")
     return normalize_name(name)
 
 
 def _mode(directory: int, name: str, path: str) -> int | None:
-    """Return the permissions of a file; None if it does not exist."""
+    """Return the permissions of the file *name*; None if it is missing. Raises `MemoryRefused` if it is no file."""
     try:
         mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
     except FileNotFoundError:
@@ -191,7 +191,7 @@ def _mode(directory: int, name: str, path: str) -> int | None:
 
 
 def _refuse_link(exc: OSError, directory: int, name: str, path: str) -> None:
-    """Raise `MemoryRefused` if *exc* means that *name* exists with another file type."""
+    """Raise `MemoryRefused` if opening *name* failed with *exc* because *name* is a link or has another file type."""
     if exc.errno not in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
         return
     try:
@@ -205,5 +205,5 @@ def _describe_mode(mode: int) -> str:
     if stat.S_ISLNK(mode):
         return "is a link, and links are not followed in a memory directory; give the file itself"
     if stat.S_ISREG(mode):
-        return "is a file, not a directory"
-    return "is a directory, not a file" if stat.S_ISDIR(mode) else "is not a regular file"
+        return "is a file, not a directory; give another path"
+    return "is a directory; give the path of a file" if stat.S_ISDIR(mode) else "is not a regular file; delete it"

@@ -1,4 +1,4 @@
-"""One memory: name, description, type and text, parsed from its file."""
+"""Parser of a memory file (Markdown with front matter): its name, description, type and text."""
 
 from pathlib import PurePosixPath
 from typing import Literal, cast, get_args
@@ -12,34 +12,34 @@ MemoryType = Literal["user", "feedback", "project", "reference"]
 TYPES: tuple[MemoryType, ...] = get_args(MemoryType)
 
 LONGEST_DESCRIPTION = 300
-"""In characters. A longer description is cut, because it should be a memory of its own."""
+"""Maximum length of a name or description, in characters; a longer one is cut."""
 LONGEST_HEAD = 65_536
-"""In characters. Fields are parsed only in this first part of a file."""
+"""Number of characters at the start of a file in which the parser looks for fields."""
 
 
 @attrs.frozen(kw_only=True)
 class MemoryEntry:
-    """The parts of a memory file that can be parsed."""
+    """A parsed memory file: its name, description, type and text."""
 
     name: str
-    """The `name` field, else the file name without its suffix."""
+    """The `name` field of the front matter, else the file name without its suffix."""
     description: str
-    """The `description` field, else the first line of the text; may be empty."""
+    """The `description` field of the front matter, else the first line of the text; may be empty."""
     type: MemoryType | None
-    """Type of the memory; None if the field is missing or unknown."""
+    """Type of the memory, such as "feedback"; None if the field is missing or has an unknown value."""
     body: str
     notes: tuple[str, ...] = ()
-    """Parts that were skipped or corrected, with their line."""
+    """Messages about parts of the file that the parser skipped or corrected, with their line if they have one."""
 
 
 def parse_entry(content: bytes, path: str) -> MemoryEntry:
-    """Parse the content of the memory file *path*; accepts any bytes and never raises.
+    """Parse *content*, the bytes of the memory file *path*; accepts any bytes and never raises.
 
-    The type may be a field of its own or a field of `metadata`.
+    The type is read from the field `type`, else from the field `type` of `metadata`.
     """
     stem = PurePosixPath(path).stem
     if b"\0" in content:
-        return MemoryEntry(name=stem, description="", type=None, body="", notes=("not text: contains a NUL",))
+        return MemoryEntry(name=stem, description="", type=None, body="", notes=("it has a NUL byte; save it as text",))
     try:
         text, is_utf8 = content.decode(), True
     except UnicodeDecodeError:
@@ -47,7 +47,7 @@ def parse_entry(content: bytes, path: str) -> MemoryEntry:
     read = parse_front_matter(text[:LONGEST_HEAD])
     notes = [f"line {note.line}: {note.reason}" for note in read.notes]
     if not is_utf8:
-        notes.append("it is not valid UTF-8; invalid bytes are replaced")
+        notes.append("it is not valid UTF-8, so invalid bytes are replaced; save it as UTF-8")
     lines = (line.strip().lstrip("#").strip() for line in read.body[:LONGEST_HEAD].split("\n"))
     return MemoryEntry(
         name=_text(read.fields.get("name")) or stem,
@@ -65,13 +65,13 @@ def _type(read: FrontMatter, notes: list[str]) -> MemoryType | None:
     if not named:
         return None
     if named.lower() not in TYPES:
-        notes.append(f"the type {named[:40]!r} is unknown; it should be one of {', '.join(TYPES)}")
+        notes.append(f"the type {named[:40]!r} is unknown; use one of {', '.join(TYPES)}")
         return None
     return cast("MemoryType", named.lower())
 
 
 def _text(value: Value | None) -> str:
-    """Return a field as one line of limited length; empty if the field is not text."""
+    """Return a front matter value as one line of limited length; empty if the value is not text."""
     return _cut(" ".join(value.split())) if isinstance(value, str) else ""
 
 

@@ -1,4 +1,4 @@
-"""The index of a store: a Markdown list with one line for each memory."""
+"""The index of a memory store, `MEMORY.md`: a Markdown list with one line for each memory."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,9 +10,9 @@ from coterie.memory.store.memory_entry import MemoryEntry, parse_entry
 from coterie.memory.store.path_rules import INDEX, LOGS
 
 LONGEST_LINE = 150
-"""Longest index line that the store writes, in characters."""
+"""Maximum length in characters of an index line that the store writes, if its link is not longer."""
 _SHORTEST = 20
-"""In characters; a shorter title or hook would be useless."""
+"""Number of characters that a title may always have in an index line; with less room a description is omitted."""
 MOST_LINES = 200
 MOST_BYTES = 25_000
 
@@ -21,29 +21,29 @@ _LINE = re.compile(r"\s*[-*+]\s+\[.*?\]\((?:<(?P<quoted>[^<>]*)>|(?P<path>[^()\s
 
 @attrs.frozen(kw_only=True)
 class IndexLine:
-    """An index line that links to a memory: `- [Title](file.md) — hook`."""
+    """A line of the index that links to a memory, such as `- [Title](file.md) — description`."""
 
     line: int
-    """Line number in the index, from 1."""
+    """Line number in the index file, from 1."""
     path: str
 
 
 @attrs.frozen(kw_only=True)
 class LoadedIndex:
-    """The part of an index that is put into a context."""
+    """The index text that an agent gets in its context, cut if the index is too long."""
 
     text: str
     warning: str | None
-    """Notice of the cut; None if the index is complete."""
+    """Text for the model that says how much of the index is missing; None if the index is complete."""
 
 
 def index_lines(text: str) -> list[IndexLine]:
-    """Return the lines of *text* that link to a file."""
+    """Return the lines of the index *text* that link to a file, each with its line number and the path."""
     return list(_entries(text.split("\n")))
 
 
 def load_index(text: str) -> LoadedIndex:
-    """Cut *text* to `MOST_LINES` lines, and then to `MOST_BYTES` bytes at the end of a line."""
+    """Return the index *text* for the context of an agent, cut to `MOST_LINES` lines and `MOST_BYTES` bytes."""
     whole = text.rstrip("\n").split("\n")
     cut = "\n".join(whole[:MOST_LINES]) if len(whole) > MOST_LINES else text
     if len(cut.encode(errors="replace")) > MOST_BYTES:
@@ -61,7 +61,7 @@ def load_index(text: str) -> LoadedIndex:
 
 
 def index_line(topic: MemoryEntry, path: str) -> str:
-    """Return the index line of a memory that has none yet."""
+    """Return a new index line for the memory *topic* in the file *path*: link and description, cut if too long."""
     target = f"<{path}>" if re.search(r"[()\s]", path) else path
     title = topic.name.replace("[", "(").replace("]", ")")
     link = f"- [{_cut(title, max(LONGEST_LINE - len(target) - 6, _SHORTEST))}]({target})"
@@ -72,19 +72,19 @@ def index_line(topic: MemoryEntry, path: str) -> str:
 
 
 def lines_for(text: str, path: str) -> list[str]:
-    """Return the lines of *text* that link to *path*."""
+    """Return the lines of the index *text* that link to the memory *path*."""
     return [line for line in _naming(text, path) if any(entry.path == path for entry in _entries([line]))]
 
 
 def is_memory(path: str) -> bool:
-    """True if the file *path* gets a line in the index."""
+    """True if the file *path* is a memory, so that the index has a line for it; False for the index and daily logs."""
     return path != INDEX and not path.startswith(f"{LOGS}/")
 
 
 def update_index(text: str, changes: Sequence[MemoryChange]) -> str:
-    """Return the index *text* after *changes*: one more line for each new memory, none for deleted ones.
+    """Return the index *text* after *changes* of memories: new memories get a line, deleted memories lose theirs.
 
-    Idempotent, also if a crash cut the last line.
+    Repeating the call changes nothing more, also if a crash cut the last line of *text*.
     """
     for change in changes:
         if not is_memory(change.path):
@@ -99,7 +99,7 @@ def update_index(text: str, changes: Sequence[MemoryChange]) -> str:
 
 
 def revert_index(current: str, before: str, after: str) -> str:
-    """Undo in *current* the index edit that turned *before* into *after*; keep later edits.
+    """Return the index *current* without the edit that turned *before* into *after*, but with later edits.
 
     A restored line is inserted after the line that preceded it in *before*.
     """
@@ -132,7 +132,7 @@ def _links(text: str, path: str) -> bool:
 
 
 def _naming(text: str, path: str) -> Iterator[str]:
-    """Yield the lines that contain *path*."""
+    """Yield the lines of *text* that contain the string *path*."""
     at = text.find(path)
     while at >= 0:
         start, end = text.rfind("\n", 0, at) + 1, text.find("\n", at)
@@ -155,10 +155,10 @@ def _cut(text: str, longest: int) -> str:
 
 
 def decode_index(index: bytes | None) -> str:
-    """Decode an index; `encode_index` restores bytes that are not valid UTF-8."""
+    """Decode the bytes of an index file, empty if None; `encode_index` restores bytes that are not valid UTF-8."""
     return (index or b"").decode(errors="surrogateescape")
 
 
 def encode_index(text: str) -> bytes:
-    """Encode an index that `decode_index` decoded."""
+    """Encode an index text from `decode_index` to bytes; bytes that are not valid UTF-8 are restored."""
     return text.encode(errors="surrogateescape")

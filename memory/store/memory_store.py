@@ -1,4 +1,4 @@
-"""A store of memories with an index and a change log, safe for several writing processes."""
+"""A store of memories in one directory, with an index and a change log, safe for several writing processes."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ from coterie.memory.store.undo import plan_undo
 
 @attrs.frozen(kw_only=True)
 class ApplyResult:
-    """Result of applying several edits in one transaction."""
+    """Result of `MemoryStore.apply`: the recorded changes, and the edits that were not made."""
 
     changes: tuple[MemoryChange, ...]
     dropped: tuple[tuple[PendingEdit, str], ...]
@@ -30,12 +30,12 @@ class ApplyResult:
 
 @attrs.frozen
 class MemoryStore:
-    """Memories in one directory, with an index and a change log.
+    """Memories as Markdown files in one directory, with an index (`MEMORY.md`) and a change log.
 
     Paths are relative to the directory. Every method blocks, opens the directory again, and raises `OSError`, and
-    `MemoryRefused` for a path that is not allowed or crosses a link. Methods that write wait for the lock and may raise
-    `StoreBusy`. If a write raises, nothing has changed; if it returns, the change is durable. Exception: if the disk
-    fails to write and also to roll back, the next writer completes the change.
+    `MemoryRefused` for a path that is not allowed or contains a link. Methods that write wait for the lock and may
+    raise `StoreBusy`. If a write raises, nothing has changed; if it returns, the change is durable. Exception: if the
+    disk fails to write and also to roll back, the next writer completes the change.
 
     The index follows the memories: a new memory gets a line unless a line links to it, and a deleted memory loses its
     line.
@@ -55,31 +55,31 @@ class MemoryStore:
             return [] if root is None else [path for path in root.list_files() if is_memory(path)]
 
     def read(self, path: str, *, limit: int | None = None) -> bytes | None:
-        """Return the content of *path*, at most *limit* bytes; None if there is no such file."""
+        """Return the content of the file *path*, at most *limit* bytes; None if there is no such file."""
         with open_confined(self.directory) as root:
             return None if root is None else root.read(path, limit)
 
     def index(self) -> str:
-        """Return the index; empty if the file does not exist."""
+        """Return the text of the index file; empty if the file does not exist."""
         return (self.read(INDEX) or b"").decode(errors="replace")
 
     def write(self, path: str, content: bytes, author: Author, *, base: bytes | None) -> MemoryChange:
-        """Replace *base*, the content of *path*, by *content*; *base* is None if the file must not exist.
+        """Write *content* to *path*, whose present content must be *base* (None: no file); return the recorded change.
 
-        Raises `BaseChanged` if the file holds something else, and `MemoryRefused` if *content* is not text, is too
-        large or holds a secret that *base* does not hold.
+        Raises `BaseChanged` if the file has other content than *base*, and `MemoryRefused` if *content* is not text, is
+        too large or contains a secret that *base* does not contain.
         """
         return self._write(PendingEdit(path=path, base=base, content=content), author)
 
     def delete(self, path: str, author: Author, *, base: bytes) -> MemoryChange:
-        """Delete *path*. Raises `BaseChanged` if the file does not hold *base*."""
+        """Delete the file *path*; return the change. Raises `BaseChanged` if its content is not *base*."""
         return self._write(PendingEdit(path=path, base=base, content=None), author)
 
     def apply(self, edits: Sequence[PendingEdit], author: Author, *, group: str) -> ApplyResult:
-        """Make all valid *edits* in one transaction: after a crash either all of them are made or none.
+        """Make all valid *edits* in one transaction: after a crash all of them or none. Return the others as dropped.
 
-        The index lines of edited memories are updated. An edit of the index itself is compared with the index before
-        all edits.
+        All changes get the id *group*, for a common undo. Lines of edited memories in the index are updated. An edit of
+        the index itself is compared with the index before all edits.
         """
         dropped: list[tuple[PendingEdit, str]] = []
         with self._transaction(author) as writing:
@@ -92,14 +92,14 @@ class MemoryStore:
         return ApplyResult(changes=tuple(changes), dropped=tuple(dropped))
 
     def changes(self) -> list[MemoryChange]:
-        """Return every change, oldest first.
+        """Return all changes in the change log of the store, oldest first.
 
-        A change that bypassed the store is included once `detect_external_changes` or a later write has recorded it.
+        An edit that bypassed the store is included once `detect_external_changes` or a later write has recorded it.
         """
         return [change for batch in self.batches() for change in batch]
 
     def batches(self) -> list[list[MemoryChange]]:
-        """Return every change, grouped by transaction, oldest first."""
+        """Return all changes in the change log of the store, oldest first, as one list for each transaction."""
         with open_confined(self.directory) as root:
             if root is None:
                 return []
@@ -110,15 +110,15 @@ class MemoryStore:
                     return []
 
     def detect_external_changes(self) -> list[MemoryChange]:
-        """Record and return the changes that bypassed the store. Reads the whole store and its change log."""
+        """Record all edits that bypassed the store in its change log, and return them. Reads the whole store."""
         with self._transaction(Author(by="outside")) as writing:
             writing.record_external_changes()
             return writing.commit()
 
     def undo(self, id_or_group: str, author: Author) -> list[MemoryChange]:
-        """Undo one change, or all changes of a group, and return the changes that do this.
+        """Undo the change or the group of changes with the id *id_or_group*; return the new changes that do this.
 
-        The new changes can be undone too. Raises `CannotUndo` if a file has changed since.
+        The new changes can be undone too. Raises `CannotUndo` for an unknown id, or if a file has changed since.
         """
         with self._transaction(author) as writing:
             history = [change for batch in writing.held.history.batches() for change in batch]
@@ -138,10 +138,10 @@ class MemoryStore:
 
 
 def exclude_from_git(top: Path, directory: Path) -> bool:
-    """Exclude *directory*, below *top*, from the git repository at *top*; return True if the exclude list changed.
+    """Make git ignore *directory* in the repository *top*; return True if a line was added to `.git/info/exclude`.
 
-    The list is `.git/info/exclude`, so no tracked file changes. Does nothing without a repository. Blocks; raises
-    `OSError`.
+    No tracked file changes. Does nothing if *top* has no `.git` directory or *directory* is not below it. Blocks;
+    raises `OSError`.
     """
     if not (top / ".git").is_dir() or not directory.is_relative_to(top):
         return False
@@ -157,9 +157,9 @@ def exclude_from_git(top: Path, directory: Path) -> bool:
 
 
 def seed_store(store: MemoryStore, snapshot: Path) -> list[str]:
-    """Copy the memories of the directory *snapshot* into *store* if that is empty; return their paths.
+    """Copy the memories in the directory *snapshot* to *store* and return their paths; do nothing if it has memories.
 
-    Memories that the store refuses are not copied. Blocks; raises `StoreError` and `OSError`.
+    Stops with `MemoryRefused` at the first memory that the store refuses. Blocks; raises `StoreError` and `OSError`.
     """
     if store.paths() or store.index():
         return []

@@ -1,4 +1,4 @@
-"""Rules for paths in a store: relative, Markdown, and valid on every file system."""
+"""Rules for the paths of files in a memory store: relative, Markdown, and valid on every file system."""
 
 import re
 import unicodedata
@@ -8,23 +8,23 @@ from coterie.memory.errors import MemoryRefused
 
 INDEX = "MEMORY.md"
 LOGS = "logs"
-"""Directory of the daily logs, which do not count as memories."""
+"""Name of the directory of the daily logs in a store; these files do not count as memories."""
 
 LONGEST_NAME = 255
-"""Longest file name that common file systems accept, in bytes."""
+"""Maximum length of a file name, in bytes, that common file systems accept."""
 LONGEST_PATH = 1024
 DEEPEST = 8
-"""Largest number of components of a memory's path."""
+"""Maximum number of components of a memory's path: its directories and its file name."""
 SUFFIX = ".md"
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,200}\.md")
 _FORBIDDEN = frozenset('\\<>:"|?*')
-"""A backslash is a separator on other systems; the other characters are invalid there in names, or in links."""
+"""Characters that are not allowed in names, because other systems or Markdown links cannot contain them."""
 
 
 def check_path(path: str) -> tuple[str, ...]:
-    """Return the components of *path*. Raises `MemoryRefused` if *path* is not allowed."""
+    """Check *path*, relative to a memory directory, and return its components. Raises `MemoryRefused` if invalid."""
     if not path.strip():
-        raise MemoryRefused(repr(path), "is not a name; give the name of a file, such as `deploy_steps.md`")
+        raise MemoryRefused(repr(path), "is not a name; give the name of a memory, such as `deploy_steps.md`")
     if path.startswith(("/", "~")):
         raise MemoryRefused(quote_path(path), "is not inside the memory directory; give a path relative to it")
     parts = tuple(path.split("/"))
@@ -36,7 +36,7 @@ def check_path(path: str) -> tuple[str, ...]:
     if len(path.encode()) > LONGEST_PATH:
         raise MemoryRefused(quote_path(path), f"is longer than {LONGEST_PATH} bytes; give a shorter one")
     if not parts[-1].endswith(SUFFIX) or parts[-1] == SUFFIX:
-        raise MemoryRefused(path, f"is not a Markdown file; its name should end with {SUFFIX}")
+        raise MemoryRefused(path, f"is not a Markdown file; give a name that ends with {SUFFIX}")
     for own in (INDEX, LOGS):
         if parts[0] != own and fold_name(parts[0]) == fold_name(own):
             raise MemoryRefused(path, f"differs only in case from {own}; write {own}, or give another name")
@@ -44,7 +44,7 @@ def check_path(path: str) -> tuple[str, ...]:
 
 
 def is_valid(path: str) -> bool:
-    """True if `check_path` accepts *path*."""
+    """True if *path* is a valid path for a file in a store, that is, if `check_path` accepts it."""
     if _PLAIN.fullmatch(path) and path.lower() != INDEX.lower():
         return True  # shortcut for ordinary names, because a store may hold thousands
     try:
@@ -55,17 +55,17 @@ def is_valid(path: str) -> bool:
 
 
 def normalize_name(name: str) -> str:
-    """Return *name* in the normal form used for new files."""
+    """Return the file *name* in the Unicode normal form that is used for new files (NFC)."""
     return unicodedata.normalize("NFC", name)
 
 
 def fold_name(name: str) -> str:
-    """Return a key that is equal for names that some file systems do not distinguish."""
+    """Return a key of *name* that is equal for names that differ only in case or Unicode normal form."""
     return unicodedata.normalize("NFD", unicodedata.normalize("NFD", name).casefold())
 
 
 def case_conflict(name: str, others: Iterable[str]) -> str | None:
-    """Return the name among *others* that differs from *name* only in case or normal form."""
+    """Return the name in *others* that differs from *name* only in case or Unicode normal form; else return None."""
     others = list(others)
     # One test of all names first, because this runs for every new memory.
     if f"\0{fold_name(name)}\0" not in f"\0{fold_name(chr(0).join(others))}\0":
@@ -74,7 +74,7 @@ def case_conflict(name: str, others: Iterable[str]) -> str | None:
 
 
 def quote_path(path: str) -> str:
-    """Return *path* for an error message: on one line, and not too long."""
+    """Return *path* in a form for error messages: on one line, at most 100 characters."""
     printable = path if path.isprintable() else repr(path)[1:-1]
     return printable if len(printable) <= 100 else f"{printable[:97]}..."
 
@@ -83,11 +83,11 @@ def _objection(name: str) -> str | None:
     if name == "..":
         return "leads out of the memory directory; give a path inside it"
     if not name or name.startswith("."):
-        return "has a component that is empty or begins with a dot; such names are reserved for the store"
+        return "has a component that is empty or begins with a dot; give another name, these are reserved"
     if not name.isprintable() or _FORBIDDEN & set(name):
         return "has a character that is not allowed in names; use letters, digits, `_` and `-`"
     if name != name.strip() or name.endswith("."):
-        return "has a component that begins or ends with a space, or ends with a dot"
+        return "has a component that begins or ends with a space, or ends with a dot; remove it"
     if len(name.encode()) > LONGEST_NAME:
         return f"has a component of more than {LONGEST_NAME} bytes; give a shorter one"
     return None

@@ -1,4 +1,4 @@
-"""Memory scopes: the directory of each store, and directories that cannot be stores."""
+"""Memory scopes: the directory of the memory store of each scope, and checks of directories for memories."""
 
 import hashlib
 import os
@@ -16,12 +16,12 @@ AGENT_MEMORY = "agent-memory"
 LOCAL_AGENT_MEMORY = "agent-memory-local"
 SNAPSHOTS = "agent-memory-snapshots"
 LEAST_PARTS = 3
-"""Least number of path components; `/` and `/home` are not directories for memories."""
+"""Minimum number of path components of a memory directory; `/` and `/home` are refused as too general."""
 CLOSED = frozenset({".git", ".ssh", ".gnupg", ".aws", ".kube", ".docker", ".azure"})
-"""Directories that must not hold memories."""
+"""Names of directories in which, or below which, no memories may be stored."""
 
 ScopeName = Literal["auto", "user", "project", "local"]
-"""auto: memory of one user for one project. The others belong to an agent type: "user" for all projects of a user,
+"""auto: memories of one user for one project. The others belong to an agent type: "user" for all projects of a user,
 "project" for all users of a project, "local" for one user in one project.
 """
 AgentScopeName = Literal["user", "project", "local"]
@@ -29,23 +29,23 @@ AgentScopeName = Literal["user", "project", "local"]
 
 @attrs.frozen(kw_only=True)
 class MemoryScope:
-    """The directory of one store; it need not exist."""
+    """One memory store: its scope, its agent type and its directory, which may not exist yet."""
 
     scope: ScopeName
     kind: str | None = None
-    """Agent type that the store belongs to; None for the memory of a project."""
+    """Agent type to which the store belongs, such as `reviewer`; None for the memories of a project."""
     directory: Path
 
     @property
     def title(self) -> str:
-        """Short description of the scope for people."""
+        """Short name of the store for people, such as "memory of reviewer, scope user"."""
         return "auto memory" if self.kind is None else f"memory of {self.kind}, scope {self.scope}"
 
 
 def project_scope(home: Path, slug: str, *, variable: str | None, setting: Path | None) -> MemoryScope:
-    """Return the memory scope of the project *slug*, in *home* unless *variable* or *setting* gives a directory.
+    """Return the scope with the user's memories of the project *slug*; its directory is in *home* by default.
 
-    Raises `MemoryRefused` if that directory is not allowed.
+    *variable* or else *setting* gives another directory. Raises `MemoryRefused` if that directory is not allowed.
     """
     if variable:
         directory = check_directory(variable, DIRECTORY_VARIABLE)
@@ -57,7 +57,7 @@ def project_scope(home: Path, slug: str, *, variable: str | None, setting: Path 
 
 
 def agent_scope(kind: str, scope: AgentScopeName, *, home: Path, project: Path) -> MemoryScope:
-    """Return the memory scope of an agent type; *project* is the directory of Coterie's files in the project."""
+    """Return the memory store of the agent type *kind* in *scope*; *project* is the project's `.coterie` directory."""
     parent = {
         "user": home / AGENT_MEMORY,
         "project": project / AGENT_MEMORY,
@@ -67,12 +67,12 @@ def agent_scope(kind: str, scope: AgentScopeName, *, home: Path, project: Path) 
 
 
 def snapshot_directory(kind: str, project: Path) -> Path:
-    """Return the directory in which *project* may keep the initial memories of an agent type."""
+    """Return the directory of initial memories for the agent type *kind*; *project* is the project's `.coterie`."""
     return project / SNAPSHOTS / directory_name(kind)
 
 
 def directory_name(kind: str) -> str:
-    """Return the directory name of an agent type; only `:` and `-` map to the same character."""
+    """Return a directory name for the agent type *kind*: `-` replaces `:`, and a hash marks other replacements."""
     name = unicodedata.normalize("NFC", kind).replace(":", "-")
     safe = re.sub(r"[^\w.-]", "-", name).lstrip(".")[:100]
     if safe == name:
@@ -81,9 +81,9 @@ def directory_name(kind: str) -> str:
 
 
 def check_directory(text: str, source: str) -> Path:
-    """Return the directory given as *text*. Raises `MemoryRefused`, naming *source*, if it is not allowed."""
+    """Return the memory directory *text* as a path. Raises `MemoryRefused`, naming *source*, if it is not allowed."""
     if "\0" in text:
-        raise MemoryRefused(source, "has a NUL in it; give the path of a directory")
+        raise MemoryRefused(source, "contains a NUL character; give the path of a directory")
     path = Path(text).expanduser()
     if not path.is_absolute():
         raise MemoryRefused(source, f"is {text!r}; it should be an absolute path, or begin with ~/")
@@ -96,7 +96,7 @@ def check_directory(text: str, source: str) -> Path:
 
 
 def _objection(path: Path) -> str | None:
-    """Return the reason why *path* cannot be a store; None if its name allows it."""
+    """Return the reason, as a relative clause, why *path* cannot hold memories; None if its name allows it."""
     if len(path.parts) < LEAST_PARTS:
         return "which is too close to the root directory"
     home = Path.home()

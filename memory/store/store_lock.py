@@ -1,4 +1,4 @@
-"""The lock of a store: one writer at a time; the kernel releases the lock when the process dies."""
+"""The lock of a memory store: one writer at a time; the kernel releases the lock when the writing process dies."""
 
 import os
 import stat
@@ -18,14 +18,14 @@ from coterie.memory.store.confined_directory import ConfinedDirectory, open_conf
 HISTORY = ".history"
 LOCK = "lock"
 LOCK_TIMEOUT = 30.0
-"""Seconds after which waiting for the lock of a store fails; a write takes a few milliseconds."""
+"""Seconds after which waiting for the lock of a store fails with `StoreBusy`; a write takes milliseconds."""
 _POLL = 0.001
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @attrs.frozen
 class StoreLock:
-    """A store that this process has locked for writing."""
+    """A memory store that this process has locked for writing: its open directory and its open change log."""
 
     root: ConfinedDirectory
     history: ChangeLog
@@ -33,9 +33,9 @@ class StoreLock:
 
 @contextmanager
 def lock_store(directory: Path) -> Iterator[StoreLock]:
-    """Lock the store in *directory*, which is created if it does not exist. Blocks.
+    """Lock the memory store in *directory* for the block; creates the directory, waits for the lock of other processes.
 
-    Raises `StoreBusy` after a timeout, `MemoryRefused` if a link is in the way, and `OSError`.
+    Raises `StoreBusy` after a timeout, `MemoryRefused` if the path contains a link, and `OSError`.
     """
     give_up = time.monotonic() + LOCK_TIMEOUT
     while True:
@@ -54,7 +54,7 @@ def lock_store(directory: Path) -> Iterator[StoreLock]:
 
 @contextmanager
 def open_history_directory(root: ConfinedDirectory, *, make: bool = False) -> Iterator[int | None]:
-    """Open the directory of the change log; yields None if it does not exist. Raises `MemoryRefused` and `OSError`."""
+    """Open the directory of the change log and yield its descriptor; yield None if it is missing and not *make*."""
     if make:
         with suppress(FileExistsError):
             os.mkdir(HISTORY, 0o700, dir_fd=root.descriptor)
@@ -65,7 +65,7 @@ def open_history_directory(root: ConfinedDirectory, *, make: bool = False) -> It
         yield None
         return
     except NotADirectoryError as exc:
-        raise MemoryRefused(HISTORY, "is not a directory, or is a link; move it away") from exc
+        raise MemoryRefused(HISTORY, "in the memory directory is a file or a link; rename it") from exc
     try:
         if make:
             _exclude_from_git(root, descriptor)

@@ -1,4 +1,4 @@
-"""One write to a store under its lock: changes are collected, logged as one record, and applied."""
+"""One write to a memory store under its lock: changes are collected, logged as one record, and applied to files."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,10 +16,10 @@ from coterie.memory.store.undo import UndoStep, replay
 
 
 def apply_changes(root: ConfinedDirectory, changes: Sequence[MemoryChange], *, skip_refused: bool = False) -> None:
-    """Write *changes* to the files, and update the index.
+    """Write the contents after *changes* to the files of the store *root*, and update its index.
 
-    With *skip_refused* a link or directory in the place of a file is left alone. Raises `OSError` and `MemoryRefused`;
-    then some files hold the old content and some the new, but none a mixture.
+    With *skip_refused* a link or directory in the place of a file is skipped. Raises `OSError` and `MemoryRefused`;
+    then some files have the old content and some the new, but none a mixture.
     """
     _write_files(root, changes, is_rollback=False, skip_refused=skip_refused)
     index = root.read(INDEX)
@@ -27,13 +27,13 @@ def apply_changes(root: ConfinedDirectory, changes: Sequence[MemoryChange], *, s
 
 
 def roll_back(root: ConfinedDirectory, changes: Sequence[MemoryChange], index: bytes | None) -> None:
-    """Restore the files before *changes*, and *index*. Raises as `apply_changes` with *skip_refused*."""
+    """Restore the files as before *changes*, and the index to *index*. Raises `OSError` and `MemoryRefused`."""
     _write_files(root, changes, is_rollback=True, skip_refused=True)
     _replace_index(root, root.read(INDEX), index)
 
 
 def apply_to_index(index: bytes | None, changes: Sequence[MemoryChange]) -> bytes | None:
-    """Return the index after the transaction *changes*. Idempotent."""
+    """Return the index content after *changes*: edits of the index itself, then the lines of memories. Idempotent."""
     chains = group_by_path(changes)
     own = chains.pop(INDEX, [])
     if own and index in file_states(own):
@@ -65,41 +65,38 @@ def _replace_index(root: ConfinedDirectory, old: bytes | None, new: bytes | None
 
 
 LARGEST = 1_000_000
-"""Largest size of one file, in bytes; a file that is already larger may only shrink."""
+"""Maximum size of a memory file, in bytes; a file that is already larger may not grow."""
 LARGEST_INDEX = 10 * LARGEST
-"""The index has a line for each of many thousands of memories."""
+"""Maximum size of the index file, in bytes; it has a line for each of many thousands of memories."""
 
 
 @attrs.frozen(kw_only=True)
 class PendingEdit:
-    """An edit that is not yet applied: path, expected base and new content of one file."""
+    """An edit that a writer wants to make: path of one file, the content that it must have, and its new content."""
 
     path: str
     base: bytes | None
-    """Content that the writer saw; None if the file did not exist."""
+    """Content that the file must have, because the writer saw it; None if the file must not exist."""
     content: bytes | None
     """New content of the file; None to delete it."""
 
 
 @attrs.define(eq=False)
 class StoreTransaction:
-    """The changes of one writer that holds the lock of the store."""
+    """One write under the lock of a store: collects changes, until `commit` logs them and writes the files."""
 
     held: StoreLock
     author: Author
     _at: float
     _last: int
-    """Last change id that was assigned."""
+    """Highest change id assigned so far, in the change log or in this transaction."""
     _changes: list[MemoryChange] = attrs.field(factory=list)
     _files: dict[str, bytes | None] = attrs.field(factory=dict)
-    """Content of the changed files after the changes collected so far."""
+    """Content, by path, of each file after the changes collected so far; None for a deleted file."""
 
     @classmethod
     def begin(cls, held: StoreLock, author: Author, at: float) -> "StoreTransaction":
-        """Start a transaction, and first complete a change that a crash interrupted.
-
-        Raises `OSError` and `MemoryRefused`.
-        """
+        """Start a transaction; first complete a change that a crash interrupted. Raises `OSError`, `MemoryRefused`."""
         end = held.history.end()
         if end.pending:
             apply_changes(held.root, end.pending, skip_refused=True)
@@ -107,10 +104,10 @@ class StoreTransaction:
         return cls(held, author, at, end.last)
 
     def prepare(self, edit: PendingEdit, group: str | None) -> None:
-        """Add *edit*. Raises `BaseChanged`, `MemoryRefused` and `OSError`; then *edit* is not added."""
+        """Check *edit* and add its change. Raises `BaseChanged`, `MemoryRefused` or `OSError` without adding it."""
         path = self.held.root.resolve(edit.path)
         if other := case_conflict(path, self._files):
-            reason = f"differs only in case or normal form from {other}, which is part of the same write"
+            reason = f"differs only in case or normal form from {other} in the same write; use one spelling"
             raise MemoryRefused(edit.path, reason)
         current = self._files[path] if path in self._files else self.held.root.read(path)
         if current != edit.base:
@@ -122,7 +119,7 @@ class StoreTransaction:
         self._add(path, current, edit.content, group=group, index_line=line)
 
     def reverse(self, steps: Sequence[UndoStep]) -> None:
-        """Add the changes that undo others; several become a group."""
+        """Add the changes that carry out an undo of *steps*; several changes become a group with a common id."""
         group = f"undo-{self._last + 1}" if len(steps) > 1 else None
         for step in steps:
             path = step.undoes.path
@@ -131,7 +128,7 @@ class StoreTransaction:
             self._add(path, step.before, step.after, group=group, undoes=step.undoes.id, index_line=line)
 
     def record_external_changes(self) -> None:
-        """Add a change for every file that was edited without the store."""
+        """Add a change for every file that was edited without the store, so that its content differs from the log."""
         known = replay(self.held.history.batches())
         for path in sorted({*known, *self.held.root.list_files()}):
             current = None
@@ -141,7 +138,7 @@ class StoreTransaction:
                 self._add(path, known.get(path), current)
 
     def commit(self) -> list[MemoryChange]:
-        """Make all changes in one transaction, and return them.
+        """Log all collected changes as one record and write their files; return them, with edits by other programs.
 
         Raises `OSError` and `MemoryRefused`; then nothing has changed.
         """
@@ -157,13 +154,13 @@ class StoreTransaction:
                 roll_back(root, self._changes, index)
                 history.drop_last()
             except (OSError, MemoryRefused):
-                failure.add_note("it could not be rolled back either; the next writer will complete it")
+                failure.add_note("the change could not be rolled back; the next write to this store completes it")
             raise
         history.mark_applied(self._changes[-1])
         return self._changes
 
     def _record_external_change(self, path: str, current: bytes | None) -> None:
-        """Record an edit of *path* that bypassed the store, before the file is overwritten."""
+        """Add a change for an edit of *path* that bypassed the store, before the transaction overwrites the file."""
         if path in self._files or current is None:
             return  # the change log holds the last content of a deleted file
         known = replay(self.held.history.batches()).get(path) if path == INDEX else self.held.history.last_content(path)
@@ -205,17 +202,17 @@ class StoreTransaction:
 def _check_content(path: str, content: bytes, current: bytes | None) -> None:
     largest = LARGEST_INDEX if path == INDEX else LARGEST
     if len(content) > max(largest, len(current or b"")):
-        raise MemoryRefused(path, f"would have {len(content)} bytes; a memory has at most {largest}")
+        raise MemoryRefused(path, f"would have {len(content)} bytes; shorten it to at most {largest} bytes")
     # Text that was there before the append is not checked.
     start = len(current) if current and content.startswith(current) else 0
     if b"\0" in content[start:]:
-        raise MemoryRefused(path, "would hold a NUL; a memory is text")
+        raise MemoryRefused(path, "would contain a NUL character; write only text to a memory")
     try:
         content[start:].decode()
     except UnicodeDecodeError as exc:
-        reason = f"would not be valid UTF-8 from byte {start + exc.start} on; a memory is text"
+        reason = f"would not be valid UTF-8 from byte {start + exc.start} on; write only UTF-8 text to a memory"
         raise MemoryRefused(path, reason) from exc
     if secrets := new_secrets(content.decode(errors="replace"), (current or b"").decode(errors="replace")):
         found = secrets[0]
-        reason = f"would hold {found.kind} in line {found.line}; say where the secret is kept, not its value"
+        reason = f"would contain {found.kind} in line {found.line}; write where the secret is kept, not its value"
         raise MemoryRefused(quote_path(path), reason)

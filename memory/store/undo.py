@@ -1,4 +1,4 @@
-"""Replay of the change log, and plans to undo changes."""
+"""Undo of changes of memories: replay of the change log of a store, and the plan of an undo."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -18,7 +18,7 @@ from coterie.memory.store.path_rules import INDEX
 
 
 def replay(batches: Iterable[Sequence[MemoryChange]]) -> dict[str, bytes]:
-    """Return the content of all files of a store, and of its index, if no program bypassed the store."""
+    """Return the contents of all files of a store, by path, after *batches*, the transactions of its change log."""
     files: dict[str, bytes | None] = {}
     index = _ReplayedIndex()
     for changes in batches:
@@ -38,29 +38,29 @@ def replay(batches: Iterable[Sequence[MemoryChange]]) -> dict[str, bytes]:
 
 @attrs.define(eq=False)
 class _ReplayedIndex:
-    """Incremental `apply_to_index` for thousands of changes: a new memory costs only its own line."""
+    """The index during a replay of the change log: as `apply_to_index`, but fast for thousands of changes."""
 
     _pieces: list[str] | None = None
-    """The replayed index, in parts; None if there is no index file."""
+    """Text of the index after the changes so far, in parts to be joined; None if there is no index file."""
     _linked: set[str] = attrs.field(factory=set)
 
     @property
     def is_missing(self) -> bool:
-        """True if there is no index file."""
+        """True if there is no index file after the changes replayed so far."""
         return self._pieces is None
 
     @property
     def content(self) -> bytes | None:
-        """The content of the replayed index file."""
+        """Content of the index file after the changes replayed so far; None if there is no index file."""
         return None if self._pieces is None else encode_index("".join(self._pieces))
 
     def replace(self, content: bytes | None) -> None:
-        """Replace the index, because a change wrote or deleted the index itself."""
+        """Replace the index by *content*, because a change wrote the index file itself; None if that deleted it."""
         self._pieces = None if content is None else [decode_index(content)]
         self._linked = {entry.path for entry in index_lines(decode_index(content))}
 
     def apply(self, change: MemoryChange) -> None:
-        """Update the index after a memory was added, changed or deleted."""
+        """Update the lines of the index after *change* added, changed or deleted a memory."""
         pieces = self._pieces or [""]
         is_linked = change.path in self._linked
         if not is_memory(change.path) or (change.after is None and not is_linked):
@@ -78,7 +78,7 @@ class _ReplayedIndex:
 
 @attrs.frozen(kw_only=True)
 class UndoStep:
-    """One step of an undo: the content of one file before and after the step."""
+    """One step of an undo: the change to be undone, and the content of its file before and after the step."""
 
     undoes: MemoryChange
     before: bytes | None
@@ -86,14 +86,14 @@ class UndoStep:
 
 
 def plan_undo(history: Sequence[MemoryChange], target: str, current: Callable[[str], bytes | None]) -> list[UndoStep]:
-    """Plan the undo of the change or group *target*, newest change first.
+    """Return the steps that undo the change or group with the id *target*, newest change first; writes no file.
 
-    In the index only the edits of the change are undone; any other file must be as the change left it. Raises
-    `CannotUndo`.
+    *current* reads a file. In the index only the edits of the change are undone; any other file must be as the change
+    left it. Raises `CannotUndo`.
     """
     chosen = [change for change in history if change.id == target] or [c for c in history if c.group == target]
     if not chosen:
-        raise CannotUndo(target, "is not in the history of this memory")
+        raise CannotUndo(target, "is not in the history of this memory; `coterie memory log` lists the changes")
     files: dict[str, bytes | None] = {}
     steps: list[UndoStep] = []
     for change in reversed(chosen):
@@ -113,8 +113,8 @@ def _undo_obstacle(change: MemoryChange, history: Sequence[MemoryChange]) -> str
     later = [other for other in history if other.path == change.path and int(other.id) > int(change.id)]
     undone = next((other.id for other in later if other.undoes == change.id), None)
     if undone is not None:
-        return f"has already been undone, by change {undone}"
+        return f"has already been undone, by change {undone}; undo that change to restore this one"
     if not later:
-        return f"cannot be undone: {change.path} has been changed since by another program"
+        return f"cannot be undone: {change.path} has been changed since by another program; edit it by hand"
     ids = ", ".join(other.id for other in later)
     return f"cannot be undone: {change.path} has been changed since, by {ids}; undo the later changes first"

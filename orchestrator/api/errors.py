@@ -1,12 +1,12 @@
-"""Errors of the Python API.
+"""Exceptions that the Python API raises, as a tree.
 
-AgentError
-├── ConfigInvalid       an argument or a file is invalid; no session was started (`coterie.errors`)
-│   └── TeamInvalid     problems of a team file, by line (`coterie.orchestrator.teams.team_file`)
-└── SessionError        an error of an open session; `session` is its id
-    ├── SessionFailed   the session ended without a result: it failed or was killed
-    ├── SessionOver     the session has ended and accepts no requests
-    └── RequestRefused  the session is running and refused the request
+AgentError              base of all exceptions of Coterie
+├── ConfigInvalid       an argument or a file is invalid; nothing was started or sent (`coterie.errors`)
+│   └── TeamInvalid     problems of a team file, each with its line (`coterie.orchestrator.teams.team_file`)
+└── SessionError        base of the errors of one session; its attribute `session` is the session id
+    ├── SessionFailed   the session could not start, or ended without a result
+    ├── SessionOver     a request could not be sent, because the session has ended
+    └── RequestRefused  a request was refused; the session continues
 """
 
 from typing import Literal
@@ -20,32 +20,32 @@ RequestName = Literal["send", "spawn", "decide", "stop"]
 
 @attrs.define(eq=False)
 class SessionError(AgentError):
-    """Base of the errors of an open session."""
+    """Base class of the errors that concern one session, such as a failed start or a refused request."""
 
     session: str
-    """Session id."""
+    """Session id; "(none)" if the start of a new session failed."""
     reason: str
-    """Description of the error, in one line."""
+    """Cause of the error, in one line."""
 
     def __str__(self) -> str:
         return f"session {self.session}: {self.reason}"
 
 
 class SessionFailed(SessionError):
-    """The session ended before its lead finished the task. It can be resumed."""
+    """The session could not start, or ended before its lead (first agent) finished the task; then it can be resumed."""
 
 
 class SessionOver(SessionError):
-    """The session has ended."""
+    """A method of `LiveSession` could not reach the session, because the session has ended."""
 
 
 @attrs.define(eq=False)
 class RequestRefused(SessionError):
-    """The session refused a request."""
+    """A request to a session, such as to stop an agent, was refused and had no effect; the session continues."""
 
     asked: RequestName
     subject: str
-    """Subject of the request: the name of an agent, or the id of an approval."""
+    """Target of the request: an agent's name or type, the address of another session, or the id of an approval."""
 
     def __str__(self) -> str:
-        return f"session {self.session}: {self.asked} {self.subject!r}: {self.reason}"
+        return f"session {self.session}: request `{self.asked}` for {self.subject!r} was refused: {self.reason}"

@@ -1,4 +1,4 @@
-"""A running session of the Python API: its events, its requests to the root, and its result, read after its end."""
+"""Live session of the Python API: reads events and the result, and sends requests to the root (supervisor process)."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -48,46 +48,46 @@ from coterie.session_directory import MAIN, TRANSCRIPT, SessionDirectory
 
 @attrs.frozen(kw_only=True)
 class SessionResult:
-    """Result of a session: the end of the lead's run, its costs, and the last states of all agents."""
+    """Result of a finished session: end reason and text of the lead (first agent), costs, and states of all agents."""
 
     session: str
-    """Session id, with which the session can be resumed."""
+    """Session id, with which `open_session(session=...)` resumes the session."""
     reason: str
-    """End reason: completed, budget, max_turns, cancelled, model_error ...; docs/python.md lists all."""
+    """Reason why the lead ended: completed, budget, max_turns, cancelled, model_error ...; docs/python.md lists all."""
     text: str
-    """Final text of the lead."""
+    """Final text of the lead, the first agent of the session."""
     turns: int
-    """Turns of the lead in this run."""
+    """Number of turns (model calls) of the lead since this program started or resumed the session."""
     usage: Usage
-    """Tokens of the lead, in this run."""
+    """Tokens that the lead used since this program started or resumed the session."""
     cost: Decimal
-    """Dollars of the lead in this run, exact."""
+    """Exact cost in dollars of the lead's model calls since this program started or resumed the session."""
     session_cost: Decimal
-    """Dollars of all agents, in this run and earlier ones."""
+    """Cost in dollars of all agents since the session was created, including runs before it was resumed."""
     seconds: float
     error: str | None
-    """Error text of the model API or of the gateway; None without an error."""
+    """Text of the error that ended the lead's run, such as one of the model API; None if no error ended it."""
     is_unreachable: bool
-    """True if the model API could not be reached."""
+    """True if the lead's run ended because the model API could not be reached."""
     transcript: Path
-    """Transcript file of the lead."""
+    """Transcript file, which stores the conversation of the lead (first agent)."""
     agents: tuple[AgentSummary, ...]
-    """All agents including the lead, with their last states."""
+    """Summaries of all agents of the session including the lead, each with the last state of the agent."""
 
     @property
     def is_done(self) -> bool:
-        """True if the lead completed its task."""
+        """True if the lead (first agent) completed its task, so that `reason` is `completed`."""
         return self.reason == "completed"
 
     def state(self, name: str) -> str:
-        """Return the last state of agent *name*: done, failed, killed, idle or interrupted. Raises `KeyError`."""
+        """Return the last state of agent *name*: done, failed, killed, idle or interrupted; `KeyError` if unknown."""
         return {agent.name: agent.state for agent in self.agents}[name]
 
 
 def read_result(session: SessionDirectory, past: Counter[str]) -> SessionResult | None:
-    """Read the result of the run of *session* after the *past* events; None if the lead has not finished.
+    """Read the result of the current run of *session* from its files; None if the lead (first agent) has not finished.
 
-    Blocks on the disk; raises `OSError`.
+    *past* is the number of events of earlier runs, by agent name. Blocks on the disk; raises `OSError`.
     """
     end: Finished | None = None
     began = ended = 0.0
@@ -119,22 +119,22 @@ def read_result(session: SessionDirectory, past: Counter[str]) -> SessionResult 
 
 @attrs.define(eq=False)
 class SessionLiveness:
-    """State of a session, running or ended, for the tasks that wait for it."""
+    """End of a session as this program sees it: wakes the tasks that wait for it, stores the root's last message."""
 
     outcome: FinalMessage | None = None
-    """Last message of the root; None before it, and if the root was killed or detached before."""
+    """Last message of the root (supervisor process); None if it was not received, such as after a kill of the root."""
     is_detached: bool = False
-    """True if the block of a detached session has ended; the state of the session is then unknown."""
+    """True if the `open_session` block has ended but the session continues; its further state is then unknown."""
     _is_over: trio.Event = attrs.field(factory=trio.Event, init=False)
     _scopes: set[trio.CancelScope] = attrs.field(factory=set, init=False)
 
     @property
     def is_over(self) -> bool:
-        """True if the session has ended or its root is unreachable."""
+        """True if `end` was called: the session ended, its root is unreachable, or the `open_session` block ended."""
         return self._is_over.is_set()
 
     def end(self, outcome: FinalMessage | None) -> None:
-        """Mark the session as ended with *outcome*; only the first call counts."""
+        """Wake all waiting tasks and store *outcome*, the root's last message; a later call does not change it."""
         if not self.is_over:
             self.outcome = outcome
             self._is_over.set()
@@ -142,12 +142,12 @@ class SessionLiveness:
             scope.cancel()
 
     async def wait_ended(self) -> None:
-        """Wait for the end of the session."""
+        """Wait until the session has ended, the root is unreachable, or the `open_session` block has ended."""
         await self._is_over.wait()
 
     @contextmanager
     def until_ended(self) -> Iterator[None]:
-        """Cancel the block when the session ends."""
+        """Return a context manager that cancels its block when the session ends, or immediately if it has ended."""
         with trio.CancelScope() as scope:
             self._scopes.add(scope)
             if self.is_over:
@@ -160,18 +160,18 @@ class SessionLiveness:
 
 @attrs.define(eq=False)
 class EventStream:
-    """Async iterator over events; it ends after the session has ended and all its events were returned."""
+    """Async iterator over the events of a session; it stops once the session has ended and no event is left."""
 
     _follower: EventFollower
     _liveness: SessionLiveness
     _past: Counter[str]
-    """Number of events of each agent that are still to be skipped."""
+    """Number of events that are still to be skipped, by agent name."""
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> SessionEvent:
-        """Return the next event. Cancellation loses no event. Raises `OSError`."""
+        """Wait for the next event and return it. Cancellation loses no event. Raises `OSError`."""
         while True:
             observed = None
             with self._liveness.until_ended():
@@ -184,30 +184,30 @@ class EventStream:
 
 
 def count_existing(directory: Path) -> Counter[str]:
-    """Count the events of each agent in the session of *directory*. Blocks on the disk; raises `OSError`."""
+    """Count the events in the session *directory*, by agent name. Blocks on the disk; raises `OSError`."""
     return Counter(observed.agent for observed in read_session(directory))
 
 
 @asynccontextmanager
 async def open_stream(directory: Path, liveness: SessionLiveness, past: Counter[str]) -> AsyncIterator[EventStream]:
-    """Open a stream of the events of the session in *directory*, without the first *past* events of each agent."""
+    """Yield a stream of a session's events without each agent's first events; *past* is their number by agent name."""
     async with open_follower(directory) as follower:
         yield EventStream(follower, liveness, past.copy())
 
 
 @attrs.define(eq=False)
 class LiveSession:
-    """An open session. Made by `coterie.open_session`.
+    """Handle of a session that `coterie.open_session` started: sends requests to it and reads its events and result.
 
-    Its methods may be called by any task of the program. They raise `SessionOver` if the session has ended, and
-    `RequestRefused` if a request is refused.
+    Any trio task may call the methods. Methods that send a request raise `SessionOver` if the session has ended, and
+    `RequestRefused` if the request is refused.
     """
 
     _session: SessionDirectory
     _liveness: SessionLiveness
     _client: RootClient
     _past: Counter[str]
-    """Number of events of each agent before the session was opened."""
+    """Number of events that each agent wrote before this program opened the session, by agent name."""
 
     @property
     def id(self) -> str:
@@ -221,20 +221,20 @@ class LiveSession:
 
     @property
     def directory(self) -> Path:
-        """Directory of the session's files."""
+        """Directory in which Coterie stores the files of the session, such as transcripts and event logs."""
         return self._session.directory
 
     def events(self) -> AbstractAsyncContextManager[EventStream]:
-        """Return a context manager of an async iterator over the events since the session was opened.
+        """Return a context manager that yields an async iterator over all events since this program opened the session.
 
-        The iterator ends with the session. Each call returns an independent iterator over all events.
+        The iterator stops when the session has ended. Each call gives an independent iterator from the first event on.
         """
         return open_stream(self._session.directory, self._liveness, self._past)
 
     async def wait(self) -> SessionResult:
-        """Wait for the end of the session and return its result, with the end reason in `SessionResult.reason`.
+        """Wait for the end of the session and return its result; `SessionResult.reason` tells why the lead ended.
 
-        Raises `SessionFailed` if the session ended without a result.
+        Raises `SessionFailed` if the session ended before its lead (first agent) had a result.
         """
         await self._liveness.wait_ended()
         outcome = self._liveness.outcome
@@ -243,16 +243,16 @@ class LiveSession:
         result = await trio.to_thread.run_sync(read_result, self._session, self._past)
         is_done = isinstance(outcome, SessionEnded) and outcome.is_done
         if result is None or not (is_done or result.is_done):
-            raise SessionFailed(self.id, f"it ended without a result: {self._end_reason}")
+            raise SessionFailed(self.id, f"it ended without a result, but can be resumed: {self._end_reason}")
         return result
 
     async def send(self, to: str, text: str, *, summary: str | None = None) -> Receipt:
-        """Send a message of the user to the agent *to*; once this returns, the message is stored for one delivery.
+        """Send *text* as a message of the user to *to*, the name of an agent or the address of another session.
 
-        *to* is the name of an agent or the address of another session.
+        When this method returns, the message is stored on disk until it is delivered.
         """
         if to == "*":
-            raise RequestRefused(self.id, "send() has one recipient; send to each agent by name", "send", to)
+            raise RequestRefused(self.id, "a message has one recipient; send to each agent by name", "send", to)
         request = SendMail(
             to=to,
             body=_checked_text("text", text),
@@ -266,7 +266,7 @@ class LiveSession:
             case NotStored(reason=reason):
                 raise RequestRefused(self.id, reason, "send", to)
             case answer:
-                raise AssertionError(f"unexpected answer {answer}")
+                raise AssertionError(f"unexpected answer of the root to a message: {answer}")
 
     async def spawn(
         self,
@@ -280,10 +280,10 @@ class LiveSession:
         plan: PlanPolicy | None = None,
         budget_usd: Decimal | None = None,
     ) -> Spawned:
-        """Start an agent for the lead, and return when it is running.
+        """Start an agent of type *kind* with the task *prompt*, and return when the agent is running.
 
-        The agent is a child of the lead, as if the lead had started it: it ends with the lead, which waits for its
-        report as a message. With *stays* it is a teammate and waits for messages after *prompt* is done.
+        The agent is a child of the lead (first agent), as if the lead had started it. The lead waits for the agent's
+        report, and the agent ends with the lead. With *stays* the agent waits for messages after its task.
         """
         request = SpawnRequest(
             task=prompt.strip() if stays and not prompt.strip() else _checked_text("prompt", prompt),
@@ -300,32 +300,32 @@ class LiveSession:
         return answer.spawned
 
     async def approvals(self) -> tuple[Approval, ...]:
-        """Return the open approvals, the oldest first."""
+        """Return the undecided approvals (agents' requests for permission or for approval of a plan), oldest first."""
         stored = await trio.to_thread.run_sync(read_approvals, self._session)
         return tuple(each.approval for each in stored if each.approval is not None and each.approval.is_open)
 
     async def decide(self, approval: str, *, approve: bool, feedback: str = "") -> None:
-        """Decide the approval with id *approval* as the user; the agent receives *feedback*."""
+        """Approve or reject, as the user, what an agent asked for in *approval* (an id); the agent gets *feedback*."""
         if not approve and not feedback.strip():
-            reason = "a rejection needs feedback: what is wrong, and what would be right"
+            reason = "a rejection needs feedback; pass feedback= and say what the agent should do instead"
             raise RequestRefused(self.id, reason, "decide", approval)
         await self._ask("decide", approval, DecideApproval(id=approval, approve=approve, feedback=feedback))
 
     async def stop(self, name: str) -> None:
-        """Stop the agent *name* and its descendants; return when all have ended."""
+        """Stop the agent *name* and all agents that it started; return when all of them have ended."""
         await self._ask("stop", name, StopAgent(name=name))
 
     def interrupt(self) -> None:
-        """Cancel the lead's current turn; its run ends with reason `cancelled`. No-op after the end."""
+        """Cancel the lead's current turn, so that its run ends with reason `cancelled`. No-op if the session ended."""
         with suppress(ControlLost):
             self._client.send(InterruptTurn())
 
     async def _ask(self, asked: RequestName, subject: str, request: ControlRequest) -> ControlAnswer:
         if len(msgspec.json.encode(request)) > FRAME_LIMIT:
-            reason = f"the request is too long; the limit is {FRAME_LIMIT:,} bytes"
+            reason = f"the request is too long; the limit is {FRAME_LIMIT:,} bytes, so pass a shorter text"
             raise RequestRefused(self.id, reason, asked, subject)
         if (root := find_root(self._session)) is None:
-            raise SessionOver(self.id, f"it has ended: {self._end_reason}")
+            raise SessionOver(self.id, f"it has ended; resume it with open_session(session=...): {self._end_reason}")
         try:
             return await send_request(root, request)
         except ConfigInvalid as exc:
@@ -335,19 +335,19 @@ class LiveSession:
 
     @property
     def _end_reason(self) -> str:
-        """Reason of the end, as far as the root has reported one."""
+        """Reason why the session ended, for error lines, as far as the root (supervisor process) reported it."""
         if self._liveness.is_detached:
-            return "this program has detached from it; open it again when it has ended"
+            return "this program has detached from the session and received no reason for its end."
         outcome = self._liveness.outcome
         return (outcome.reason if outcome is not None else "its process was killed.") or "its task is done."
 
 
 def _checked_text(name: str, text: str) -> str:
-    """Return *text* if it is not empty and valid Unicode. Raises `ConfigInvalid`."""
+    """Return *text*; raise `ConfigInvalid` for the argument *name* if *text* is blank or cannot be encoded as UTF-8."""
     if not text.strip():
-        raise ConfigInvalid(name, "it is empty; pass a text")
+        raise ConfigInvalid(name, "it is empty; pass a text that is not blank")
     try:
         text.encode()
     except UnicodeEncodeError as exc:
-        raise ConfigInvalid(name, f"it cannot be encoded as UTF-8: {exc.reason}") from exc
+        raise ConfigInvalid(name, f"it cannot be encoded as UTF-8: {exc.reason}; remove the characters") from exc
     return text

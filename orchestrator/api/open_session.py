@@ -22,24 +22,24 @@ from coterie.orchestrator.session.session_request import SessionRequest
 from coterie.session_directory import MAIN, SessionDirectory
 
 ACTIVE_STATES = ("running", "waiting", "idle", "plan_pending")
-"""States of a lead that accepts messages."""
+"""States in which the lead (first agent of the session) accepts messages."""
 NURSERIES = 2
-"""Number of nurseries around the block of a session: in this module and in the root channel."""
+"""Number of trio nurseries around the body of `open_session`: one in this module, one in the root connection."""
 
 
 @asynccontextmanager
 async def open_session(task: str = "", **options: Unpack[SessionOptions]) -> AsyncIterator[LiveSession]:
-    """Run *task* with a lead, and its team if it has one, until the block ends.
+    """Start or resume a session that works on *task*, and yield its `LiveSession`; the session ends with the block.
 
-    The block begins when the lead and each member of the team accept messages. `LiveSession.wait` waits for the end of
-    the task. The end of the block, cancelled or not, ends all running agents: with a shutdown request, a wait, and
-    SIGKILL; a `detached` session keeps running. Enter it on the main thread. Raises `ConfigInvalid` for invalid options
-    before any agent is started, and `SessionFailed` and `OSError` if the session cannot start. Exceptions of the block
-    are not wrapped in a group.
+    The block begins when the lead (first agent) and all team members accept messages. `LiveSession.wait` waits for the
+    end of the task. The end of the block, also by cancellation, stops all running agents, after a timeout with SIGKILL;
+    a `detached` session keeps running. Enter the block on the main thread. Raises `ConfigInvalid` for invalid options
+    before any agent is started, and `SessionFailed` or `OSError` if the session cannot start. Exceptions from the block
+    are not wrapped in an exception group.
     """
     given = explicit_options(options)
     if threading.current_thread() is not threading.main_thread():
-        raise RuntimeError("open_session needs the main thread, because child processes die with the starting thread")
+        raise RuntimeError("open_session needs the main thread: child processes die with the thread that starts them")
     request = await trio.to_thread.run_sync(to_session_request, task, given)
     past = Counter[str]()
     if request.session is not None:
@@ -64,9 +64,9 @@ async def open_session(task: str = "", **options: Unpack[SessionOptions]) -> Asy
 
 
 def run_sync(task: str = "", **options: Unpack[SessionOptions]) -> SessionResult:
-    """Run *task* in a session to its end, from a program that is not async, and return the result.
+    """Run *task* in a session, block until the session has ended, and return its result; for synchronous programs.
 
-    Raises the errors of `open_session` and `LiveSession.wait`.
+    Raises the same exceptions as `open_session` and `LiveSession.wait`.
     """
     result: SessionResult | None = None
 
@@ -81,15 +81,15 @@ def run_sync(task: str = "", **options: Unpack[SessionOptions]) -> SessionResult
 
 
 async def _listen(events: RootEvents, client: RootClient, liveness: SessionLiveness, nursery: trio.Nursery) -> None:
-    """Receive the root's messages to its end; prompt handlers run in *nursery*, which gets their exceptions."""
+    """Receive the messages of the root (supervisor) to its end, then end *liveness*; *nursery* runs prompt handlers."""
     outcome = await events.run(nursery)
     client.is_detached = False  # the root has ended
     liveness.end(outcome)
 
 
 async def _wait_until_opened(request: SessionRequest, client: RootClient) -> SessionDirectory:
-    """Wait until the root has opened the session and return it. Raises `ConfigInvalid` and `SessionFailed`."""
-    reason = "its root ended before it opened the session"
+    """Return the session's directory once the root (supervisor) opened it. Raises `ConfigInvalid`, `SessionFailed`."""
+    reason = "its root process ended unexpectedly before it opened the session; try again"
     with suppress(ControlLost):
         message = await client.receive()
         if isinstance(message, SessionOpened):
@@ -103,7 +103,7 @@ async def _wait_until_opened(request: SessionRequest, client: RootClient) -> Ses
 
 
 async def _wait_until_ready(live: LiveSession, request: SessionRequest) -> None:
-    """Wait until the lead, and the members of a new team, accept messages, or the session has ended."""
+    """Return when the lead (first agent) and the members of a new team accept messages, or the session has ended."""
     missing = {MAIN} if request.team is None else {MAIN, *(member.name for member in request.team.members)}
     async with live.events() as events:
         async for observed in events:
@@ -118,7 +118,7 @@ async def _wait_until_ready(live: LiveSession, request: SessionRequest) -> None:
 
 @contextmanager
 def _unwrap_groups() -> Iterator[None]:
-    """Unwrap a single exception from the groups of the own nurseries, but not from groups of the program."""
+    """Unwrap a single exception from the exception groups of this package's nurseries, but not from the caller's."""
     try:
         yield
     except BaseExceptionGroup as group:

@@ -1,4 +1,4 @@
-"""Options of `open_session`, and their conversion to a session request."""
+"""Options of `open_session`, and their conversion to the request with which a root (supervisor process) is started."""
 
 import os
 from collections.abc import Mapping
@@ -17,46 +17,46 @@ from coterie.session_directory import COORDINATOR, SessionDirectory
 from coterie.suggestions import did_you_mean
 
 SOURCE = "open_session"
-"""Source of the options in error lines."""
+"""First part of error lines about invalid options, as in `open_session: max_turns is 0`."""
 NEW_SESSION_OPTIONS = ("project", "team", "coordinator", "agent", "model")
-"""Options of new sessions only; a resumed session has recorded them."""
+"""Options that are refused when a session is resumed, because the session has stored their values."""
 
 
 class SessionOptions(TypedDict, total=False):
-    """Options of a session. An option that is missing or None is taken from the settings, as in `coterie run`."""
+    """Keyword options of `open_session`; the settings files give the value of an option that is missing or None."""
 
     project: str | os.PathLike[str] | None
     """Directory in which the agents work; None for the current directory."""
     session: str | None
-    """Id, or its beginning, of a session to resume; the task is then the next user message and may be empty."""
+    """Id, or beginning of the id, of a session to resume; the task is then the next user message and may be empty."""
     team: str | os.PathLike[str] | None
-    """TOML file of a team, which is started with the lead."""
+    """TOML file of a team, whose members are started together with the lead (first agent)."""
     coordinator: bool | None
-    """True for a lead that only delegates."""
+    """True for a lead (first agent) that delegates all work to other agents."""
     agent: str | None
-    """Agent type of the lead."""
+    """Agent type of the lead (first agent), such as `explore`."""
     model: str | None
-    """Id or alias of the model."""
+    """Id or alias of the model, such as `sonnet`."""
     script: str | os.PathLike[str] | None
-    """Script file that replaces the model; no API key is needed."""
+    """Script file with the replies that replace the model, so that no API key is needed (docs/scripts.md)."""
     permission_mode: Mode | None
     max_turns: int | None
     max_budget_usd: Decimal | float | None
-    """Maximum dollars of all agents together."""
+    """Maximum cost in dollars of all agents of the session together."""
     settings: Mapping[str, object] | None
-    """Other settings, by dotted key."""
+    """Settings without an option here, by dotted key, such as `permissions.mode`; they override the settings files."""
     bare: bool | None
-    """True to read no instruction files and use no memory."""
+    """True to run without instruction files, memories, skills, hooks and MCP servers."""
     on_question: PromptHandler | None
-    """Handler of permission prompts, called for one at a time; without it they are refused, unless `questions_wait`."""
+    """Async function that answers permission prompts, one at a time; None denies them, unless `questions_wait`."""
     questions_wait: bool | None
-    """True to store permission prompts as approvals, which wait for a decision."""
+    """True to store permission prompts as approvals, which wait for `LiveSession.decide` or `coterie approvals`."""
     detached: bool | None
-    """True to keep the session running after the block; its permission prompts are stored as approvals."""
+    """True to keep the session running after the `open_session` block; implies `questions_wait`."""
 
 
 def explicit_options(options: SessionOptions) -> SessionOptions:
-    """Return *options* without those that are None. Raises `TypeError` for an unknown option."""
+    """Return *options* without the options whose value is None. Raises `TypeError` for an unknown option name."""
     for name in options:
         if name not in SessionOptions.__annotations__:
             hint = did_you_mean(name, SessionOptions.__annotations__)
@@ -65,13 +65,13 @@ def explicit_options(options: SessionOptions) -> SessionOptions:
 
 
 def to_session_request(task: str, options: SessionOptions) -> SessionRequest:
-    """Build the request for a root from the result of `explicit_options`.
+    """Build the request that starts a root (supervisor process) for *task*; *options* come from `explicit_options`.
 
-    Blocks on the disk. Raises `ConfigInvalid` for invalid options.
+    Reads settings and team files. Raises `ConfigInvalid` for an invalid option or file, and a new session without task.
     """
     waits = options.get("questions_wait", False) or options.get("detached", False)
     if "on_question" in options and waits:
-        raise ConfigInvalid("on_question", "cannot be combined with questions_wait or detached")
+        raise ConfigInvalid("on_question", "cannot be combined with questions_wait or detached; pass only one of them")
     if (script := options.get("script")) is None and not has_model_key():
         raise ConfigInvalid("model", "no API key; set ANTHROPIC_API_KEY, or pass script= to use a scripted model")
     settings, facts = _resumed_session(options) if "session" in options else _new_session(options)
@@ -79,7 +79,7 @@ def to_session_request(task: str, options: SessionOptions) -> SessionRequest:
         _, definition = apply_definition(settings, facts["project"])
         task = task.strip() or (definition and definition.initial_prompt) or ""
         if not task:
-            raise ConfigInvalid("task", "it is empty; pass a task, or session= to resume a session")
+            raise ConfigInvalid("task", "it is empty; pass a task, or session= with the id of a session to resume")
     return SessionRequest.prepare(
         settings,
         facts.pop("project"),
@@ -93,10 +93,10 @@ def to_session_request(task: str, options: SessionOptions) -> SessionRequest:
 
 
 def _new_session(options: SessionOptions) -> tuple[Settings, dict[str, Any]]:
-    """Return the settings and the remaining request fields of a new session."""
+    """Return the settings and the other request fields, project and team, of a new session. Raises `ConfigInvalid`."""
     project = Path(options.get("project") or ".").resolve()
     if not project.is_dir():
-        raise ConfigInvalid("project", f"{project} is not a directory")
+        raise ConfigInvalid("project", f"{project} is not a directory; pass the directory in which the agents work")
     agent, model, team = options.get("agent"), options.get("model"), None
     if options.get("coordinator"):
         if agent not in (None, COORDINATOR):
@@ -106,16 +106,16 @@ def _new_session(options: SessionOptions) -> tuple[Settings, dict[str, Any]]:
         team = load_team(Path(path), project)
         if agent is not None and team.lead_type not in (None, agent):
             lead = f"the lead of {Path(path)} has type {team.lead_type}"
-            raise ConfigInvalid("team", f"{lead}, but agent={agent!r} was passed; pass one of them")
+            raise ConfigInvalid("team", f"{lead}, but agent={agent!r} was passed; omit agent=, or change the file")
         agent, model = team.lead_type or agent, model or team.lead_model
     return _settings(project, options, model, agent), {"project": project, "team": team}
 
 
 def _resumed_session(options: SessionOptions) -> tuple[Settings, dict[str, Any]]:
-    """Return the settings and the remaining request fields of a resumed session."""
+    """Return the settings and the other request fields, project and id, to resume a session. Raises `ConfigInvalid`."""
     for name in NEW_SESSION_OPTIONS:
         if options.get(name):
-            raise ConfigInvalid(name, "is only for new sessions; a resumed session has recorded it")
+            raise ConfigInvalid(name, "is only for new sessions, and a resumed session keeps its value; omit it")
     found = SessionDirectory.find(options.get("session") or "")
     recorded = {"sandbox.mode": found.sandbox, **(options.get("settings") or {})}
     settings = _settings(found.project, {**options, "settings": recorded}, found.model, found.agent)

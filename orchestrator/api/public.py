@@ -1,4 +1,4 @@
-"""Public names of the package; `import coterie` loads this module when the first of them is used."""
+"""Public names of the `coterie` package, which imports this module when a program first uses one of these names."""
 
 from coterie.agents.events.agent_events import (
     Event,

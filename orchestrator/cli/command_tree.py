@@ -1,7 +1,7 @@
-"""Copy of the command tree for completion: names, options and help of all commands without their code.
+"""Cached copy of the `coterie` commands for shell completion: their names, options and help texts without their code.
 
-Importing one command module takes up to half a second, and a shell queries completion at every Tab. So the tree is
-stored in a cache file, and read from there until a file of the code changes. A damaged cache is written again.
+Importing one command module takes up to half a second, and the shell asks for completions at every Tab. So the copy is
+stored in a cache file and read from there until a source file changes. A damaged cache file is written again.
 """
 
 import hashlib
@@ -20,10 +20,10 @@ from coterie.files import replace_file
 
 
 def cached_by_files(name: str, find: Callable[[], tuple[Any, Iterable[Path]]]) -> Any:
-    """Return the cached value of *find*, or call *find* and cache its result.
+    """Return the value in the cache file *name*; if it is missing or outdated, call *find* and write the cache file.
 
-    *find* returns a value that JSON can represent, and the files and directories that the value depends on. The cached
-    value is dropped when one of these has changed. Blocks on the disk.
+    *find* returns a JSON value, and the paths of the files and directories that the value depends on. The cached value
+    is outdated when one of these has changed. A cache that cannot be read or written is no error. Blocks on the disk.
     """
     caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
     caches = caches if caches.is_absolute() else Path("~/.cache").expanduser()
@@ -47,7 +47,7 @@ def cached_by_files(name: str, find: Callable[[], tuple[Any, Iterable[Path]]]) -
 
 
 def _fingerprint(paths: Iterable[str]) -> str:
-    """Digest of the state of the files at *paths*; the state of a directory changes with its entries."""
+    """Return a digest over mtime, size and inode of the files and directories *paths*; it differs after a change."""
     digest = hashlib.blake2b(digest_size=16)
     for path in paths:
         try:
@@ -59,13 +59,13 @@ def _fingerprint(paths: Iterable[str]) -> str:
 
 
 ROOT = Path(__file__).parents[2]
-"""Directory of the installed packages."""
+"""Directory that contains the source folders of Coterie, such as `orchestrator`."""
 _PATHS = ("exists", "file_okay", "dir_okay", "allow_dash")
 CommandFacts = Mapping[str, Any]
 
 
 def load_command_tree(program: click.Group) -> click.Group:
-    """Copy of *program* without its code, from the cache if the code has not changed."""
+    """Return a copy of the commands of *program* that can be completed but not run; cached until the code changes."""
     # One cache for each installation, because the cached functions are named by their modules.
     here = hashlib.blake2b(os.fsencode(ROOT), digest_size=8).hexdigest()
     tree = _command(program.name or "", cached_by_files(f"commands-{here}", lambda: (_facts(program), _sources())))
@@ -74,7 +74,7 @@ def load_command_tree(program: click.Group) -> click.Group:
 
 
 def _sources() -> list[Path]:
-    """Files and directories of the code that defines commands."""
+    """Return all source files and directories in which commands are defined; a change in them outdates the cache."""
     folders = ("orchestrator/cli", "scenarios")
     files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
     return sorted({*files, *(file.parent for file in files)})
@@ -102,23 +102,23 @@ def _completer_name(parameter: click.Parameter) -> str | None:
 
 
 class _Tree(click.Group):
-    """Group that builds its commands from cached facts on demand."""
+    """Click group that builds each of its commands when asked for it, from the cached description of the command."""
 
     facts: CommandFacts
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All visible names in the cached order."""
+        """Return the names of all commands that are not hidden, in the order of the cache."""
         del ctx
         return [name for name, facts in self.facts["commands"].items() if not facts["is_hidden"]]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Build the command of that name."""
+        """Build the command *cmd_name* from its cached description; None if the group has no such command."""
         del ctx
         facts = self.facts["commands"].get(cmd_name)
         return None if facts is None else _command(cmd_name, facts)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Offer the names of commands with their summaries."""
+        """Return the completions of *incomplete*: command names, each with its short help, and options of the group."""
         names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
         items = [CompletionItem(name, help=self.facts["commands"][name]["help"]) for name in names]
         return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
@@ -161,7 +161,7 @@ def _parameter(facts: CommandFacts) -> click.Parameter:
 
 
 def _deferred_completer(dotted: str) -> Any:
-    """Completion function that imports the function of that name when it is called."""
+    """Return a completion function that imports and calls the function *dotted*, such as `package.module:function`."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
         module, _, name = dotted.partition(":")

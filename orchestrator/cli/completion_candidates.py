@@ -1,4 +1,4 @@
-"""Completion candidates for shells: sessions, agents, agent types, skills, models."""
+"""Shell completion of arguments and options of `coterie`: session ids, agents, agent types, skills and models."""
 
 import hashlib
 import os
@@ -22,43 +22,43 @@ if TYPE_CHECKING:
 
 
 SHOWN = 60
-"""Characters of a description shown next to a name."""
+"""Maximum number of characters of the description that the shell shows next to a completion."""
 EXPLAINED = 50
-"""Sessions that are offered with a description; reading more would make completion slow."""
+"""Number of newest sessions whose completion has a description; reading more sessions would be slow."""
 
 
 def complete_session(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer session ids, the newest first, with the state and task of each."""
+    """Return the session ids that begin with *incomplete*, newest first; the newest ones with their state and task."""
     names = [name for name in reversed(list_session_ids()) if name.startswith(incomplete)]
     explained = [CompletionItem(name, help=_about(name)) for name in names[:EXPLAINED]]
     return [*explained, *(CompletionItem(name) for name in names[EXPLAINED:])]
 
 
 def complete_running_agent(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the agents that have not ended, of the session named before or of the newest one of this directory."""
+    """Return the agents that have not ended, in the session of `--session` or the newest session of this directory."""
     running = ((name, state) for name, state in _members(ctx) if state != "ended")
     return [CompletionItem(name, help=state) for name, state in running if name.startswith(incomplete)]
 
 
 def complete_recipient(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer all agents of that session."""
+    """Return all agents, also ended ones, in the session of `--session` or the newest session of this directory."""
     return [CompletionItem(name, help=state) for name, state in _members(ctx) if name.startswith(incomplete)]
 
 
 def complete_agent_type(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the agent types that this directory knows."""
+    """Return the agent types that can be used in the current directory, each with its description; cached in a file."""
     here = hashlib.blake2b(os.fsencode(Path.cwd()), digest_size=8).hexdigest()
     descriptions: dict[str, str] = cached_by_files(f"agent-types-{here}", _agent_types)
     return [CompletionItem(name, help=about) for name, about in descriptions.items() if name.startswith(incomplete)]
 
 
 def complete_skill(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the skills that this directory knows."""
+    """Return the names of the skills that can be used in the current directory, each with its description."""
     return [CompletionItem(skill.name, help=one_line(skill.description, SHOWN)) for skill in _skills(incomplete)]
 
 
 def complete_task(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the skills that the user can start as a task; any other task is free text."""
+    """Return the skills that the user can start as a task, such as `/review`; empty if *incomplete* lacks the `/`."""
     found = _skills(incomplete[1:]) if incomplete.startswith("/") else ()
     offered = [skill for skill in found if skill.is_for_user]
     return [CompletionItem(f"/{skill.name}", help=one_line(skill.description, SHOWN)) for skill in offered]
@@ -72,13 +72,13 @@ def _skills(incomplete: str) -> "list[Skill]":
 
 
 def complete_model(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer aliases and ids of models."""
+    """Return the aliases and ids of all models in the model table that begin with *incomplete*."""
     table = known_models()
     return [CompletionItem(name) for name in (*table.aliases, *table.models) if name.startswith(incomplete)]
 
 
 def _about(name: str) -> str | None:
-    """State and task of a session, from its small files; its logs are not read."""
+    """Return state and task of the session with id *name* as one short line; None if its files cannot be read."""
     try:
         session = SessionDirectory.find(name)
         state = "running" if find_root(session) else "interrupted" if has_dead_root(session) else "ended"
@@ -88,7 +88,7 @@ def _about(name: str) -> str | None:
 
 
 def _members(ctx: click.Context) -> Iterator[tuple[str, str]]:
-    """Names and states of agents from the roster file; the modules that change a roster are slow to import."""
+    """Yield name and state of each agent in the session's roster file; nothing if the session or file is unreadable."""
     try:
         named = ctx.params.get("session")
         session = SessionDirectory.find(named) if named else SessionDirectory.newest(Path.cwd())
@@ -99,7 +99,7 @@ def _members(ctx: click.Context) -> Iterator[tuple[str, str]]:
 
 
 def _agent_types() -> tuple[dict[str, str], Iterable[Path]]:
-    """Agent types with their descriptions, and the files and directories they were read from."""
+    """Return the shortened descriptions by name of agent type, and the files and directories they depend on."""
     from coterie.agents.definitions.store import definition_directories, load_definitions  # noqa: PLC0415 - slow to import
 
     definitions = load_definitions(Path.cwd()).by_name.values()

@@ -1,4 +1,4 @@
-"""Offline jobs of the command line: request one, and run it in a session that is not running."""
+"""Offline jobs: compaction, memory extraction or dream (merging of memories), run by a command in a stopped session."""
 
 import contextlib
 import os
@@ -27,9 +27,9 @@ from coterie.suggestions import did_you_mean
 
 
 def offline_job_request(session: SessionDirectory, agent: str, job: OfflineJob, script: Path | None) -> SessionRequest:
-    """Request that makes *agent* of *session* do an offline job, with its own model or with *script*.
+    """Return the request to start *session* only so that *agent* does *job*; *script* replaces the agent's model.
 
-    Raises `ConfigInvalid`, `NoModel`, and `UsageRefused` for an agent that has no conversation.
+    Raises `ConfigInvalid`, `NoModel` without API key and *script*, and `UsageRefused` if *agent* has no conversation.
     """
     model = _model_of(session, agent)
     require_model(script)
@@ -46,46 +46,46 @@ def offline_job_request(session: SessionDirectory, agent: str, job: OfflineJob, 
 
 
 def _model_of(session: SessionDirectory, agent: str) -> str:
-    """Model of an agent's conversation. Raises `UsageRefused` if the agent has none."""
+    """Return the id of the model in *agent*'s conversation. Raises `UsageRefused` if the agent has no conversation."""
     transcripts = {path.parent.name: path for path in session.directory.glob(f"agents/*/{TRANSCRIPT}")}
     if agent not in transcripts:
         raise UsageRefused(f"session {session.id} has no agent {agent!r}; {did_you_mean(agent, transcripts)}")
     try:
         conversation = load_transcript(transcripts[agent]).conversation
     except TranscriptCorrupt as exc:
-        raise UsageRefused(f"{transcripts[agent]} is damaged, {exc}; nothing was changed") from exc
+        raise UsageRefused(f"transcript {transcripts[agent]} is damaged, {exc}; run `coterie doctor`") from exc
     if conversation is None:
-        raise UsageRefused(f"agent {agent!r} of session {session.id} has no conversation yet; run it first")
+        raise UsageRefused(f"agent {agent!r} of session {session.id} has no conversation yet; resume the session first")
     return conversation.header.model
 
 
-ENDED = "its process has ended"
+ENDED = "its process ended without a result; `coterie logs` shows its events"
 
 
 @attrs.frozen(kw_only=True)
 class JobResult:
-    """Result of an offline job."""
+    """Result of an offline job, such as a compaction: its session, the events of the agent, and the failure if any."""
 
     session: str | None
-    """Id of the session; None if no session was opened."""
+    """Id of the session in which the job ran; None if it failed before a new session was created."""
     events: tuple[Event, ...] = ()
-    """Events that the agent wrote during the job."""
+    """Events that the agent wrote to its event log during the job."""
     failure: str | None = None
-    """Reason why the job failed or could not start; None if it was done."""
+    """Reason why the job could not start or its process failed; None if the process ended normally."""
     is_for_user: bool = False
-    """True if the request itself was wrong, so that the user must change it."""
+    """True if the job failed because of an invalid option or file, which the user must correct."""
 
     def failure_reason(self) -> str:
-        """Reason for the failure: of the job, of its last failed layer, or the end of the process."""
+        """Return `failure`, else the reason of the last `LayerFailed` event, else that the process has ended."""
         failures = [event.reason for event in self.events if isinstance(event, LayerFailed)]
         return self.failure or " ".join(failures[-1:]) or ENDED
 
 
 async def run_offline_job(assignment: SessionRequest) -> JobResult:
-    """Run the offline job *assignment* in its session or a new one, and wait until its processes have ended.
+    """Run the offline job (such as a compaction) of *assignment* in its session or a new one, and wait for its end.
 
-    Cancellation ends the job and keeps its results so far. Call it on the main thread. Raises `ConfigInvalid` for an
-    unknown session, and `OSError`.
+    Cancellation stops the job, and files that the job has written so far stay. Call it on the main thread. Raises
+    `ConfigInvalid` for an unknown session, and `OSError`.
     """
     assert assignment.chore is not None, "a request without a job runs turns"
     size = 0
@@ -102,9 +102,9 @@ async def run_offline_job(assignment: SessionRequest) -> JobResult:
 
 
 async def compact_offline(assignment: SessionRequest) -> CompactionDone | NotCompacted:
-    """Run the compaction *assignment* as `run_offline_job` does.
+    """Run the compaction of *assignment* as an offline job; return its sizes, or the reason why nothing was compacted.
 
-    Cancellation leaves the conversation either unchanged or compacted.
+    Cancellation leaves the conversation either unchanged or completely compacted.
     """
     assert assignment.session is not None, "a new session has no conversation to compact"
     done = await run_offline_job(assignment)
@@ -115,7 +115,7 @@ async def compact_offline(assignment: SessionRequest) -> CompactionDone | NotCom
 
 
 async def _receive_result(root_client: RootClient) -> tuple[str | None, FinalMessage | None]:
-    """Session id that the root opened, and its final message; each is None if the root did not send it."""
+    """Wait for the end of the root (supervisor process); return session id and final message, None if not received."""
     opened: str | None = None
     with contextlib.suppress(ControlLost):
         while (message := await root_client.receive()) is not None:
@@ -131,7 +131,7 @@ def _log_of(session: str, name: str) -> Path:
 
 
 def _events_since(log: Path, size: int) -> Iterator[Event]:
-    """Parse the events after the first *size* bytes of a log."""
+    """Yield the events behind the first *size* bytes of an event log; no invalid lines; nothing if *log* is missing."""
     with contextlib.suppress(FileNotFoundError), log.open("rb") as file:
         file.seek(size)
         for line in file.read().splitlines():

@@ -1,4 +1,4 @@
-"""Output of commands: exit codes, sanitized text, and standard output that may be closed."""
+"""Output of `coterie` commands: exit codes, removal of control characters, formats, closed standard output, errors."""
 
 import enum
 import io
@@ -15,7 +15,7 @@ import msgspec
 
 
 class ExitCode(enum.IntEnum):
-    """Exit codes of commands; docs and scripts rely on them."""
+    """Exit codes of `coterie` commands, which are documented and must not change."""
 
     DONE = 0
     FAILED = 1
@@ -28,7 +28,7 @@ class ExitCode(enum.IntEnum):
 
 
 class UsageRefused(click.ClickException):
-    """Unusable input from the user: printed as one line on standard error, exit code 2."""
+    """Error in the user's input, such as an option or a file: the command prints it on one line and exits with 2."""
 
     exit_code = ExitCode.USAGE
 
@@ -48,40 +48,40 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def sanitize(text: str) -> str:
-    """*text* without escape sequences, control characters and bidirectional marks; newlines and tabs stay."""
+    """Return *text* without escape sequences, control characters and bidirectional marks; newlines and tabs stay."""
     text = _LINE_ENDS.sub("\n", _SEQUENCES.sub("", text))
     return _SURROGATES.sub("\ufffd", _CONTROLS.sub("", text))
 
 
 def one_line(text: str, limit: int = 100) -> str:
-    """*text* collapsed to one line of at most *limit* characters."""
+    """Return *text* on one line, sanitized, with single spaces; cut to *limit* characters with `...` at the end."""
     words = " ".join(sanitize(text).split())
     return words if len(words) <= limit else words[: max(limit - 3, 0)] + "..."
 
 
 def escape_invisible(text: str) -> str:
-    """*text* with every unprintable character written as an escape, so that nothing is hidden; newlines stay."""
+    r"""Return *text* with each unprintable character shown as an escape such as `\x1b`; newlines stay."""
     lines = ("".join(c if c.isprintable() else ascii(c)[1:-1] for c in line) for line in text.split("\n"))
     return "\n".join(lines)
 
 
 def count_text(number: int, noun: str, plural: str | None = None) -> str:
-    """Count with its noun, as in `1,000 files`."""
+    """Return a number with its noun in singular or plural, such as `1 file` or `1,000 files`."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def format_time(at: float) -> str:
-    """Local date and time."""
+    """Return the time *at*, in seconds since 1970, as local date and time, such as `2026-01-31 09:30:00`."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
 def format_clock(at: float) -> str:
-    """Local time of day; dashes for 0, an unknown time."""
+    """Return the time *at*, in seconds since 1970, as local time of day, such as `09:30:00`; `--:--:--` for 0."""
     return time.strftime("%H:%M:%S", time.localtime(at)) if at else "--:--:--"
 
 
 def format_age(seconds: float) -> str:
-    """A duration in its largest unit, as in `5 min`."""
+    """Return a duration in its largest unit (days, hours, minutes or seconds), rounded down, such as `5 min`."""
     size, unit = next((unit for unit in _UNITS if seconds >= unit[0]), _UNITS[-1])
     return f"{max(0, int(seconds // size))} {unit}"
 
@@ -90,14 +90,14 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def print_json(value: object) -> None:
-    """Print one line of JSON."""
+    """Print *value* as one line of JSON on standard output."""
     click.echo(msgspec.json.encode(value))
 
 
 def print_result(facts: object, lines: Iterable[str], *, is_json: bool, empty: str = "") -> None:
-    """Print *facts* as one line of JSON if *is_json*, else the *lines*, which may be styled.
+    """Print the result of a command: *facts* as one line of JSON if *is_json*, else *lines*, which may be styled.
 
-    Without any line, *empty* is printed on standard error.
+    If *is_json* is false and there are no lines, print the message *empty* on standard error.
     """
     if is_json:
         print_json(facts)
@@ -111,15 +111,15 @@ def print_result(facts: object, lines: Iterable[str], *, is_json: bool, empty: s
 
 
 CLOSED_OUTPUT_CODE = 141
-"""Exit code when the reader of standard output has gone: the code of a program that SIGPIPE has ended."""
+"""Exit code if the reader of standard output, such as `head`, has exited: 128 + SIGPIPE."""
 
 
 @contextmanager
 def open_output() -> Iterator[None]:
-    """Write to standard output and error within this block.
+    """Prepare standard output and error for the block, which may print, and flush standard output at its end.
 
-    Characters that the encoding lacks become question marks. If the reader has gone, as `head -1` does, the process
-    exits with `CLOSED_OUTPUT_CODE` and prints no message.
+    Characters that the encoding of the stream lacks become question marks. If the reader of standard output, such as
+    `head -1`, has exited, the process exits with `CLOSED_OUTPUT_CODE` and prints no message.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -140,9 +140,9 @@ def open_output() -> Iterator[None]:
 def translate_errors(
     *, user: tuple[type[Exception], ...], machine: tuple[type[Exception], ...], path: Path
 ) -> Iterator[None]:
-    """Translate errors within the block to `ClickException`; *path* names the file of an `OSError` without one.
+    """Convert exceptions in the block: types *user* to `UsageRefused`, *machine* and `OSError` to `ClickException`.
 
-    Errors of the types *user* are those that the user can correct, and become `UsageRefused`.
+    *path* is the file to show for an `OSError` that names no file. A `BrokenPipeError` is not converted.
     """
     try:
         yield
@@ -153,4 +153,4 @@ def translate_errors(
     except BrokenPipeError:
         raise  # a closed standard output, which `open_output` handles
     except OSError as exc:
-        raise click.ClickException(sanitize(f"{exc.filename or path}: {exc.strerror}")) from exc
+        raise click.ClickException(sanitize(f"cannot use the file {exc.filename or path}: {exc.strerror}")) from exc

@@ -1,4 +1,4 @@
-"""Approval of files that belong to a project: included instruction files, hooks and MCP servers."""
+"""Prompts for the user's approval of what a project brings along: included files, hooks and MCP servers."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -17,9 +17,9 @@ from coterie.trusted_files import TrustedFiles
 
 
 def confirm_includes(project: Path) -> None:
-    """Ask about each unapproved file that the project's instructions include; a yes holds for all later runs.
+    """Prompt for each unapproved file that the project's instruction files include; store each yes for later runs.
 
-    Raises `ConfigInvalid` and `OSError` if the record of approvals cannot be read or written.
+    Raises `ConfigInvalid` and `OSError` if the stored approvals cannot be read or written.
     """
     approved = TrustedFiles.of(project_root(project))
     refused: set[Path] = set()
@@ -35,9 +35,9 @@ def confirm_includes(project: Path) -> None:
 
 
 def confirm_servers(project: Path) -> None:
-    """Ask about each unapproved MCP server of the project; a yes holds until its entry changes.
+    """Prompt for each unapproved MCP server of the project; store a yes, valid until the server's entry changes.
 
-    Raises `ConfigInvalid` and `OSError` if the record of approvals cannot be read or written.
+    Raises `ConfigInvalid` and `OSError` if the stored approvals cannot be read or written.
     """
     for server in load_servers(project).waiting:
         where = sanitize(server.config.where)
@@ -46,7 +46,7 @@ def confirm_servers(project: Path) -> None:
 
 
 def confirm_hooks(project: Path, settings: Settings) -> None:
-    """Ask once about all unapproved hooks of *project*; after a no, the next run asks again."""
+    """Show all unapproved hooks of *project* and prompt once for all of them; store a yes, ask again after a no."""
     waiting = select_hooks(project, find_hook_sources(project, settings)).waiting if settings.hooks.enabled else ()
     if not waiting:
         return
@@ -58,28 +58,28 @@ def confirm_hooks(project: Path, settings: Settings) -> None:
 
 
 def find_hook_sources(project: Path, settings: Settings) -> list[HookSource]:
-    """Find all hook files that apply to *project*, and the hooks of its agent types. Blocks on the disk."""
+    """Return all hook files that apply to *project*, and the agent types that define hooks. Blocks on the disk."""
     kinds = map(definition_source, load_definitions(project).by_name.values())
     return [*hook_sources(project, settings.hooks), *(source for source in kinds if source.hooks)]
 
 
 def approve_hook_sources(project: Path, waiting: Sequence[HookSource]) -> None:
-    """Record that the hooks of *waiting* may run in *project* in their present form. Blocks. Raises `UsageRefused`."""
+    """Store that the hooks in *waiting* may run in *project* until they change. Blocks. Raises `UsageRefused`."""
     try:
         approve_sources(project, waiting)
     except (OSError, Timeout) as exc:
-        raise UsageRefused(f"the approval could not be saved: {exc}") from exc
+        raise UsageRefused(f"the approval of hooks could not be saved: {exc}; correct this and approve again") from exc
 
 
 def describe_sources(sources: Iterable[HookSource]) -> Iterator[str]:
-    """Render the hooks of *sources*, grouped by file."""
+    """Yield the path of each file in *sources* and, after it, the text of each hook in the file."""
     for source in sources:
         yield escape_invisible(str(source.path))
         yield from describe_hooks(source)
 
 
 def describe_hooks(source: HookSource) -> Iterator[str]:
-    """Render the hooks of *source* in full and escaped, because the user approves what is shown."""
+    """Yield the text of each hook of *source*: event, matcher, timeout and full command, with unprintables escaped."""
     for hook in source.hooks:
         matcher = f" {escape_invisible(hook.matcher)}" if hook.matcher else ""
         command = escape_invisible(hook.command).replace("\n", "\n    ")

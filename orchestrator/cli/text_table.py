@@ -1,4 +1,4 @@
-"""Tables as lines of text."""
+"""Tables with aligned columns, as lines of text for a terminal."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,7 +6,7 @@ from rich.cells import cell_len, set_cell_size
 
 
 def align_columns(head: Sequence[str], rows: Sequence[Sequence[str]], *, left: int) -> list[str]:
-    """Align columns: the first *left* to the left, the others to the right."""
+    """Return the lines of a table with header *head*; the first *left* columns are left-aligned, the others right."""
     columns = list(zip(head, *rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
     aligned = [
@@ -17,7 +17,7 @@ def align_columns(head: Sequence[str], rows: Sequence[Sequence[str]], *, left: i
 
 
 def table_lines(rows: Sequence[Sequence[str]], width: int, *, widest: int | None = None) -> Iterator[str]:
-    """Align *rows* in indented columns; the last column gets the rest of *width*, the others at most *widest*."""
+    """Yield *rows* as aligned lines; cut cells to *widest* characters, and the last cell to what remains of *width*."""
     columns = [max(map(cell_len, column)) for column in list(zip(*rows, strict=True))[:-1]]
     columns = columns if widest is None else [min(widest, column) for column in columns]
     rest = max(20, width - sum(columns) - 2 * len(columns) - 2)  # readable even on a narrow terminal

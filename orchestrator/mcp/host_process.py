@@ -1,4 +1,4 @@
-"""The MCP host process: its start, its end, and the channel to it; and a check of servers with a host of its own."""
+"""Start and stop of an MCP host (process that runs MCP servers), its channel, and the check for `coterie mcp test`."""
 
 import importlib.util
 import os
@@ -27,17 +27,17 @@ from coterie.orchestrator.mcp.host_protocol import (
 )
 from coterie.orchestrator.processes.child_process import ChildProcess, start_module
 
-INSTALL = "MCP servers need a package that is not installed: pip install 'coterie[mcp]'"
+INSTALL = "MCP servers need the package `mcp`, which is not installed; run `pip install 'coterie[mcp]'`"
 HOST_START_TIMEOUT = 30.0
-"""Seconds until the process must have started, on a busy machine; its servers have a timeout of their own."""
+"""Timeout in seconds for the start of the MCP host (process that runs MCP servers), not including its servers."""
 HOST_EXIT_TIMEOUT = 8.0
-"""Seconds until the process must have stopped its servers, including SIGTERM and SIGKILL."""
+"""Timeout in seconds for the MCP host (process that runs MCP servers) to stop its servers and exit."""
 CALL_BACKLOG = 64
-"""Number of calls that may wait in the listen queue while the process starts."""
+"""Listen queue for agents' tool calls: maximum number of connections that wait while the MCP host process starts."""
 
 
 def open_call_listener() -> socket.socket:
-    """Listen for calls on an abstract socket with a random name, which disappears with the root."""
+    """Return a listening socket for the tool calls of agents; its random abstract address leaves no file behind."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(f"\0coterie-mcp-{secrets.token_hex(16)}")
     listener.listen(CALL_BACKLOG)
@@ -46,7 +46,7 @@ def open_call_listener() -> socket.socket:
 
 @attrs.frozen(eq=False)
 class McpHostProcess:
-    """One MCP host process, from start to exit."""
+    """Handle for one MCP host, the process that runs MCP servers: its process, and the socket for messages to it."""
 
     child: ChildProcess
     _socket: socket.socket
@@ -55,7 +55,7 @@ class McpHostProcess:
     def start(
         cls, listener: socket.socket, environment: Mapping[str, str], stderr: int | None = None
     ) -> "McpHostProcess":
-        """Start the process without waiting until it is ready; agents call over *listener*. Raises `OSError`."""
+        """Start an MCP host process, which accepts agents on *listener*, without waiting for it. Raises `OSError`."""
         near, far = socket.socketpair()
         with far:
             passed = [far.fileno(), listener.fileno()]
@@ -69,31 +69,31 @@ class McpHostProcess:
 
     @asynccontextmanager
     async def open_channel(self, request: OpenServers) -> AsyncIterator[SocketChannel[HostMessage]]:
-        """Send *request*, and receive the replies. When the block ends, the process stops its servers."""
+        """Send *request* and yield the channel for replies; after the block the process stops its MCP servers."""
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(self._socket))
         async with open_channel(stream, host_message_decoder) as channel:
             channel.send(request)
             yield channel
 
     async def stop(self) -> int:
-        """Tell the process to stop its servers and exit, kill it after a timeout, and return its status."""
+        """Make the process stop its MCP servers and exit; kill it after `HOST_EXIT_TIMEOUT`. Return its exit status."""
         self._socket.close()
         return await self.child.wait_or_kill(HOST_EXIT_TIMEOUT)
 
 
 @attrs.define(eq=False, kw_only=True)
 class ServerCheck:
-    """Result of starting one MCP server for a check."""
+    """Result of `coterie mcp test` for one MCP server: its tools, or the reason why it could not be started."""
 
     name: str
     failure: str = ""
     tools: dict[str, str] = attrs.field(factory=dict)
-    """Descriptions of the server's tools, by tool name."""
+    """Description of each usable tool of the server, by tool name."""
     left_out: tuple[str, ...] = ()
 
 
 def check_servers(configs: Sequence[ServerConfig], seconds: float) -> list[ServerCheck]:
-    """Start each server, and list its tools within *seconds*. Raises `ConfigInvalid` and `OSError`."""
+    """Start each server, list its tools, stop it. Raises `ConfigInvalid` if package `mcp` is missing, and `OSError`."""
     if importlib.util.find_spec("mcp") is None:
         raise ConfigInvalid("mcp", INSTALL)
     checks = {config.name: ServerCheck(name=config.name) for config in configs}

@@ -1,4 +1,4 @@
-"""Messages between the root and the MCP host process."""
+"""Messages between the root (supervisor of a session) and the MCP host (process that runs the MCP servers)."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,17 +12,17 @@ from coterie.agents.mcp.tool_list_file import ListedTool
 from coterie.agents.root_link.wire_format import WireMessage
 
 SECRET_LENGTH = 8
-"""Least number of characters of a secret; shorter values occur too often in other text."""
+"""Minimum length of a value to be redacted as a secret; shorter values occur too often in other text."""
 
 
 class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A server that may be started, with its variables substituted."""
+    """Configuration of one MCP server, ready to start: variables in it, such as `${TOKEN}`, have been substituted."""
 
     config: ServerConfig
     kinds: tuple[str, ...] | None = None
-    """Agent types that may use the server; None for all. See `ListedTool.kinds`."""
+    """Agent types that may use the server; None for all agent types."""
     secrets: tuple[str, ...] = ()
-    """Texts that must not be recorded: values of variables, environment and headers, longest first."""
+    """Texts that must not appear in logs and events: values of variables, environment and headers, longest first."""
 
     @classmethod
     def of(
@@ -32,9 +32,9 @@ class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
         project: Path,
         kinds: tuple[str, ...] | None = None,
     ) -> "ServerSpec":
-        """Create the spec of a server: the configuration *written* with the variables of *environ* substituted.
+        """Create the spec from *written*, the configuration of the server, by substituting variables of *environ*.
 
-        The working directory of the server is relative to *project*. Raises `ConfigInvalid`.
+        A relative working directory of the server becomes one below *project*. Raises `ConfigInvalid`.
         """
         filled = written.with_variables(environ)
         filled = attrs.evolve(filled, cwd=str(project / Path(filled.cwd or ".").expanduser()))
@@ -46,49 +46,49 @@ class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The name of the server."""
+        """Name of the MCP server."""
         return self.config.name
 
     def redact(self, text: str) -> str:
-        """Return *text* with the secrets replaced by `***`."""
+        """Return *text* with each of the server's secrets replaced by `***`, for logs, events and error texts."""
         for secret in self.secrets:
             text = text.replace(secret, "***")
         return text
 
 
 class OpenServers(WireMessage, tag="open_servers", frozen=True):
-    """First message of the root: the servers to run, and their settings."""
+    """First and only message of the root (supervisor) to the MCP host process: the MCP servers to run, and settings."""
 
     servers: tuple[ServerSpec, ...]
     token: str
-    """Token that agents must send with each call."""
+    """Secret that agents must send with each request, so that other programs cannot call tools."""
     start_seconds: float
-    """Seconds until a server must have listed its tools."""
+    """Timeout in seconds to connect to a server, and again to list its tools."""
     logs: str
-    """Directory for the standard error output of the servers."""
+    """Directory of the log files, one for the standard error of each server."""
     is_listed: bool
-    """True if the session already has its tool list; then servers are connected on their first call."""
+    """True if the session already has its tool list; then a server starts only when one of its tools is called."""
 
 
 class ListedServer(msgspec.Struct, frozen=True, kw_only=True):
-    """The tools of one MCP server, and its instructions."""
+    """Tools and instructions of one MCP server, and the tools that were left out; all empty if the server failed."""
 
     name: str
     tools: tuple[ListedTool, ...] = ()
     instructions: str = ""
-    """Instructions of the server on its use."""
+    """Text of the server for the model about the use of its tools."""
     left_out: tuple[str, ...] = ()
-    """Tools that cannot be used, each with the reason."""
+    """Name and reason, on one line, of each tool that cannot be used, or of the failure to list any tools."""
 
 
 class ServersListed(WireMessage, tag="listed", frozen=True):
-    """All servers have listed their tools, or reached the timeout."""
+    """Message of the MCP host process: tools of all MCP servers, after each listed them, failed or timed out."""
 
     servers: tuple[ListedServer, ...]
 
 
 class ServerStateChanged(WireMessage, tag="server_told", frozen=True):
-    """The state of a server has changed."""
+    """Message of the MCP host process: an MCP server was connected, failed to connect or was lost; see `event`."""
 
     event: McpChanged
 

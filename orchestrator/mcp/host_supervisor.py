@@ -1,4 +1,4 @@
-"""Supervisor of the MCP host process: starts it, replaces it after a crash, and stores its tool list."""
+"""Supervisor in the root of the MCP host (process that runs MCP servers): starts and restarts it, stores its tools."""
 
 import importlib.util
 import os
@@ -40,14 +40,14 @@ from coterie.process_identity import AGENT_VARIABLE, SESSION_VARIABLE, agent_tag
 from coterie.session_directory import MAIN, TRANSCRIPT, SessionDirectory
 
 LOGS = "mcp"
-"""Directory, in that of the session, for standard error of the MCP servers and of the host process."""
+"""Directory in the session's directory with logs: standard error of the MCP host process and of each MCP server."""
 MAX_HOST_RESTARTS = 5
-"""Number of times that the host is restarted after a crash."""
+"""Maximum number of restarts after a crash of the MCP host process; then the session goes on without MCP servers."""
 
 
 @attrs.define(eq=False)
 class McpHostSupervisor:
-    """The MCP servers of a session, as seen by the root. Created by `open_mcp`."""
+    """Supervisor of a session's MCP host (process that runs the MCP servers), used by the root; see `open_mcp`."""
 
     session: SessionDirectory
     emit: Callable[[Event], None]
@@ -55,35 +55,35 @@ class McpHostSupervisor:
     servers: tuple[ServerSpec, ...]
     environment: Mapping[str, str]
     is_listed: bool
-    """True if the session has a tool list from an earlier start."""
+    """True if the tools of the session were listed at an earlier start, so that the MCP servers need not list them."""
     listener: socket.socket | None
-    """Socket for the calls of agents; None if there are no servers."""
+    """Listening socket on which the MCP host process accepts tool calls of agents; None if there are no MCP servers."""
     _token: str = attrs.field(factory=lambda: secrets.token_hex(32), init=False, repr=False)
     _host: McpHostProcess | None = attrs.field(default=None, init=False)
     _starts: int = attrs.field(default=0, init=False)
     _is_known: trio.Event = attrs.field(factory=trio.Event, init=False)
-    """Set when the tool list of the session is known."""
+    """Set when the tool list has been stored in the session's directory, or will never be stored."""
 
     @property
     def access(self) -> McpAccess | None:
-        """Address and token with which agents call the host; None if there are no servers."""
+        """Address and token with which agents call tools through the MCP host process; None without MCP servers."""
         if self.listener is None:
             return None
         return McpAccess(address=os.fsdecode(self.listener.getsockname()), token=self._token)
 
     async def wait_listed(self) -> None:
-        """Return when the tool list is known and stored in the session's directory, at the latest after a timeout."""
+        """Wait until the session's tool list is stored; after a timeout report a failure and store an empty list."""
         if self.listener is None or self.is_listed:
             return
         limit = HOST_START_TIMEOUT + 2 * self.settings.start_seconds
         with trio.move_on_after(limit) as scope:
             await self._is_known.wait()
         if scope.cancelled_caught:
-            self._fail(f"the servers have not listed their tools within {limit:g} seconds")
+            self._fail(f"no MCP tools in this session, none were listed in {limit:g} s; see its directory {LOGS}/")
             await self._save(McpToolList())
 
     def start(self) -> None:
-        """Start the host without waiting until it is ready; a failure is an event, and there are no servers."""
+        """Start the MCP host process without waiting for it. A failure is reported as an event and not raised."""
         assert self.listener is not None
         self._starts += 1
         self._host = None
@@ -92,29 +92,30 @@ class McpHostSupervisor:
             try:
                 self._host = McpHostProcess.start(self.listener, environment, errors.fileno())
             except OSError as exc:
-                self._fail(f"the MCP host cannot be started: {exc}")
+                self._fail(f"the MCP host process cannot be started, so there are no MCP tools: {exc}")
 
     async def supervise(self) -> None:
-        """Handle the messages of the host, and restart it after a crash, until cancelled.
+        """Handle the messages of the MCP host process, and restart it after a crash, until cancelled.
 
-        Returns when the host can no longer be started.
+        Returns when the process cannot be started, or was restarted `MAX_HOST_RESTARTS` times and ended again.
         """
         while self._host is not None:
             await self._serve_host(self._host)
             status = await self._end(self._host)
             if self._starts > MAX_HOST_RESTARTS:
                 break
-            self._fail(f"the MCP host exited with status {status} and is restarted")
+            log = f"see {LOGS}/host.log in the directory of the session"
+            self._fail(f"the MCP host process exited with status {status} and is restarted; {log}")
             self.is_listed = self.is_listed or self._is_known.is_set()
             self.start()
         if self.listener is not None:
-            self._fail("no MCP server is left, because the MCP host could not be restarted")
+            self._fail("no MCP tools from now on, because the MCP host cannot be restarted; resume the session later")
             self.listener.close()
             self.listener = None
         self._is_known.set()
 
     async def release(self) -> None:
-        """Stop the host and the servers, and wait until all their processes have ended. Shielded from cancellation."""
+        """Stop the MCP host process and all MCP servers, and wait for their end. Shielded from cancellation."""
         with trio.CancelScope(shield=True):
             if self._host is not None:
                 await self._end(self._host)
@@ -131,7 +132,7 @@ class McpHostSupervisor:
         return directory
 
     async def _serve_host(self, host: McpHostProcess) -> None:
-        """Send the list of servers, and handle the messages of the host until it exits."""
+        """Send the list of MCP servers to the MCP host process, and handle its messages until the connection ends."""
         request = OpenServers(
             servers=self.servers,
             token=self._token,
@@ -144,7 +145,7 @@ class McpHostSupervisor:
                 while (message := await channel.receive()) is not None:
                     await self._handle(message)
         except* ControlLost as group:
-            self._fail(f"the channel to the MCP host failed: {group.exceptions[0]}")
+            self._fail(f"lost the connection to the MCP host process, which is restarted: {group.exceptions[0]}")
 
     async def _handle(self, message: HostMessage) -> None:
         match message:
@@ -153,20 +154,20 @@ class McpHostSupervisor:
             case ServersListed():
                 for server in message.servers:
                     for reason in server.left_out:
-                        self.emit(Noticed(source=f"MCP server {server.name}", reason=f"cannot be offered: {reason}"))
+                        self.emit(Noticed(source=f"MCP server {server.name}", reason=f"not usable by agents: {reason}"))
                 await self._save(_listing(message, self.servers))
 
     async def _save(self, listing: McpToolList) -> None:
-        """Store the first tool list in the directory of the session."""
+        """Store *listing* as the tool list of the session, for agents to read; no-op if a list was stored before."""
         if not self._is_known.is_set():
             try:
                 await trio.to_thread.run_sync(listing.save, self.session.directory)
             except OSError as exc:
-                self._fail(f"the tool list cannot be stored: {exc}")
+                self._fail(f"no MCP tools in this session, because their list cannot be stored: {exc}")
             self._is_known.set()
 
     async def _end(self, host: McpHostProcess) -> int:
-        """Stop the host, kill every process that it started, and return its status."""
+        """Stop the MCP host process *host*, kill every process that it started, and return its exit status."""
         status = await host.stop()
         with trio.move_on_after(HOST_EXIT_TIMEOUT):
             await kill_orphans(self.session.id, self._tag)
@@ -177,7 +178,7 @@ class McpHostSupervisor:
 
 
 def _listing(message: ServersListed, specs: Sequence[ServerSpec]) -> McpToolList:
-    """Build the stored tool list: agent types for each tool, and the instructions of servers for all agents."""
+    """Build the tool list to store: tools with the agent types that may use them, and instructions for all agents."""
     kinds = {server.name: server.kinds for server in specs}
     return McpToolList(
         tools=[
@@ -200,9 +201,9 @@ async def open_mcp(
     environment: Mapping[str, str],
     emit: Callable[[Event], None],
 ) -> AsyncIterator[McpHostSupervisor]:
-    """Run the MCP servers of *session* until the block ends; none without *settings*. The caller must run `supervise`.
+    """Run the MCP servers of *session* until the block ends; none if *settings* is None. The caller runs `supervise`.
 
-    An unusable server is reported as an event, and the session continues without it. Enter on the main thread.
+    An unusable server is reported with *emit*, and the session continues without it. Enter on the main thread.
     """
     found = McpServers()
     if settings is not None and settings.enabled:
@@ -233,15 +234,15 @@ async def open_mcp(
 
 
 def _startable_servers(found: McpServers, project: Path, emit: Callable[[Event], None]) -> tuple[ServerSpec, ...]:
-    """Return the servers that can be started, and report the reason for each other server."""
+    """Return the servers of *found* that are approved and can be started; report each other server with *emit*."""
     for problem in found.problems:
         emit(Noticed(source=f"{problem.path}:{problem.line}", reason=problem.reason))
     for server in found.waiting:
-        reason = f"the MCP server {server.name} waits for your approval: `coterie mcp approve {server.name}`"
+        reason = f"the MCP server {server.name} waits for your approval; run `coterie mcp approve {server.name}`"
         emit(Noticed(source=str(server.source), reason=reason))
     if found.approved and importlib.util.find_spec("mcp") is None:
         names = ", ".join(server.name for server in found.approved)
-        reason = f"{INSTALL}; left out: {names}"
+        reason = f"{INSTALL}; not started: {names}"
         emit(Noticed(source=str(found.approved[0].source), reason=reason))
         return ()
     specs = []
@@ -249,6 +250,6 @@ def _startable_servers(found: McpServers, project: Path, emit: Callable[[Event],
         try:
             specs.append(ServerSpec.of(server.config, os.environ, project, server.kinds))
         except ConfigInvalid as exc:
-            reason = f"the MCP server {server.name} is left out: {exc.reason}"
+            reason = f"the MCP server {server.name} is not started: {exc.reason}"
             emit(Noticed(source=str(server.source), reason=reason))
     return tuple(specs)

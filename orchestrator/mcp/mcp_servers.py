@@ -1,4 +1,4 @@
-"""MCP servers configured for a project, with the user's approval."""
+"""MCP servers that files and agent definitions configure for a project, and the user's approval of them."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -17,50 +17,49 @@ from coterie.trusted_files import TrustedContents
 SERVERS = "mcpServers"
 
 ServerScope = Literal["user", "project"]
-"""Origin of the configuration. A server configured by a repository is not started before the user has approved it."""
+"""Owner of the file that configures a server; a server of "project" does not start before the user has approved it."""
 
 
 @attrs.frozen(kw_only=True)
 class KnownServer:
-    """A configured MCP server: its configuration, origin and approval."""
+    """MCP server that is configured for a project: its configuration, the file with it, and the approval."""
 
     config: ServerConfig
     source: Path
     scope: ServerScope
     is_approved: bool
     kinds: tuple[str, ...] | None = None
-    """Agent types whose definitions configure the server, and which alone may use it; None for a server of a file."""
+    """Agent types that may use the server, because their definitions configure it; None if a JSON file does."""
 
     @property
     def name(self) -> str:
-        """The name of the server."""
+        """Name of the MCP server."""
         return self.config.name
 
 
 @attrs.frozen(kw_only=True)
 class McpServers:
-    """The configured MCP servers, and problems in their files."""
+    """All MCP servers that are configured for a project, approved or not, and the problems in their files."""
 
     servers: tuple[KnownServer, ...] = ()
     problems: tuple[FileProblem, ...] = ()
 
     @property
     def approved(self) -> tuple[KnownServer, ...]:
-        """Servers that may be started."""
+        """Servers that may be started, because the user configured or approved them."""
         return tuple(server for server in self.servers if server.is_approved)
 
     @property
     def waiting(self) -> tuple[KnownServer, ...]:
-        """Servers that wait for the user's approval."""
+        """Servers of the project that must not start before the user approves them with `coterie mcp approve`."""
         return tuple(server for server in self.servers if not server.is_approved)
 
 
 def load_servers(project: Path) -> McpServers:
-    """Load the servers for *project*. Blocks. Raises `ConfigInvalid` only if the record of approvals is invalid.
+    """Load the MCP servers for *project* from the user's file, the project's file and the agent definitions. Blocks.
 
-    Of the approved servers of one name the last one counts; all servers that wait for approval follow. If both scopes
-    configure one name, the project's server counts if it is approved, otherwise the user's. Problems in files are
-    returned, not raised.
+    If user and project configure the same name, the project's server is used if it is approved, otherwise the user's.
+    Problems in these files are returned. Raises `ConfigInvalid` only if the file with the stored approvals is invalid.
     """
     problems: list[FileProblem] = []
     approved = TrustedContents.of(project_root(project), "servers")
@@ -80,20 +79,20 @@ def load_servers(project: Path) -> McpServers:
 
 
 def approve_servers(project: Path, servers: Iterable[KnownServer]) -> None:
-    """Approve *servers*, with their current content, for *project*. Blocks. Raises as `TrustedContents.approve`."""
+    """Store that *servers* may start in *project* until their entries change. Raises as `TrustedContents.approve`."""
     TrustedContents.of(project_root(project), "servers").approve(*(server.config.content for server in servers))
 
 
 def _of_definitions(
     project: Path, approved: TrustedContents, taken: set[str], problems: list[FileProblem]
 ) -> list[KnownServer]:
-    """Return the servers configured by agent definitions; several definitions may configure the same server."""
+    """Return the servers in agent definitions, one for each name; a different server of the same name is a problem."""
     found: dict[str, KnownServer] = {}
     for definition in load_definitions(project).by_name.values():
         for config in definition.own_servers:
             source, other = definition.source or Path(definition.name), found.get(config.name)
             if config.name in taken or (other is not None and other.config != config):
-                reason = f"another MCP server is called {config.name}, so this one is left out; rename it"
+                reason = f"its MCP server {config.name} is ignored, because another server has this name; rename it"
                 problems.append(FileProblem(path=source, line=1, severity="warning", reason=reason))
                 continue
             scope: ServerScope = "project" if definition.scope in ("claude", "project") else "user"
@@ -104,7 +103,7 @@ def _of_definitions(
 
 
 def _read_file(path: Path, problems: list[FileProblem]) -> list[ServerConfig]:
-    """Return the valid servers of the file *path*; empty if there is no file."""
+    """Return the valid servers of the JSON file *path*, empty if it is missing, and append its errors to *problems*."""
 
     def add_problem(severity: Severity, line: int, reason: str) -> None:
         problems.append(FileProblem(path=path, line=line, severity=severity, reason=reason))
@@ -118,9 +117,10 @@ def _read_file(path: Path, problems: list[FileProblem]) -> list[ServerConfig]:
     try:
         content = json.loads(text)
     except RecursionError:
-        add_problem("error", 1, "is nested too deeply")
+        add_problem("error", 1, "is nested too deeply, so it is ignored; simplify it")
     except ValueError as exc:
-        add_problem("error", exc.lineno if isinstance(exc, json.JSONDecodeError) else 1, f"is not JSON: {exc}")
+        reason = f"is not JSON, so all its servers are ignored; correct it: {exc}"
+        add_problem("error", exc.lineno if isinstance(exc, json.JSONDecodeError) else 1, reason)
     else:
         return _parse_servers(content, JsonPositions.parse(text), add_problem)
     return []
@@ -131,10 +131,10 @@ def _parse_servers(
 ) -> list[ServerConfig]:
     servers = content.get(SERVERS) if isinstance(content, dict) else None
     if not isinstance(servers, dict):
-        add_problem("error", 1, f'has no servers; it begins with {{"{SERVERS}": {{"name": {{"command": ...}}}}}}')
+        add_problem("error", 1, f'has no servers; write them as {{"{SERVERS}": {{"name": {{"command": ...}}}}}}')
         return []
     for key in (key for key in content if key != SERVERS):
-        add_problem("warning", lines.line_of(key), f"has an unknown key {key!r}, which is ignored")
+        add_problem("warning", lines.line_of(key), f"has an unknown key {key!r}, which is ignored; remove it")
     found: dict[str, ServerConfig] = {}
     for name, value in servers.items():
 
@@ -143,7 +143,7 @@ def _parse_servers(
 
         config = parse_server(name, value, add_warning)
         if config is not None and config.name in found:
-            add_warning(f"{name} becomes {config.name}, the name of another server; rename it", None)
+            add_warning(f"{name!r} becomes {config.name!r}, the name of another server; ignored, so rename it", None)
         elif config is not None:
             found[config.name] = config
     return list(found.values())

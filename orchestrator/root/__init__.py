@@ -1,1 +1,1 @@
-"""Root process of a session: its program, and the session that it runs."""
+"""Root process of a session, which supervises all agents: its entry point, and the session as the process runs it."""

@@ -1,4 +1,4 @@
-"""Program of a session's root process; its arguments are two descriptors: the client's socket and the request."""
+"""Entry point of a session's root process. Arguments: file descriptors of the client's socket and of the request."""
 
 import os
 import signal
@@ -31,11 +31,11 @@ from coterie.orchestrator.teams.team_record import start_team_record
 from coterie.session_directory import SessionDirectory
 
 EXPECTED_ERRORS = (ConfigInvalid, ApiServerFailed, StartFailed, MailboxError, OSError)
-"""Errors that prevent a root from starting and are reported to the client."""
+"""Errors that end the root and whose text is sent to the client that launched it. Other exceptions are bugs."""
 
 
 def main() -> None:
-    """Run the root of one session, and exit."""
+    """Read the session request from the second descriptor, and run the root process of that session to its end."""
     client_descriptor, request_descriptor = (int(argument) for argument in sys.argv[1:])
     with os.fdopen(request_descriptor, "rb") as file:
         request = SessionRequest.from_bytes(file.read())
@@ -85,12 +85,12 @@ async def _run(request: SessionRequest, client: LaunchClient) -> SessionEnded | 
         return outcome.failure
     return SessionEnded(
         is_done=outcome is not None and outcome.end == "done",
-        reason="It was stopped." if outcome is None else outcome.summary,
+        reason="The session was stopped." if outcome is None else outcome.summary,
     )
 
 
 async def _run_lead(root: SessionRoot, request: SessionRequest, client: LaunchClient) -> AgentOutcome | None:
-    """Run the lead and return its outcome; None if the whole session was stopped."""
+    """Run the lead (first agent of the session) and return its outcome; None if a signal or the client stopped it."""
     outcome: AgentOutcome | None = None
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         async with trio.open_nursery() as nursery:
@@ -116,7 +116,7 @@ async def _open_api_server(request: SessionRequest) -> AsyncIterator[str | None]
 
 
 def _redirect_stderr(session: SessionDirectory) -> None:
-    """Redirect stderr to a file of the session, because the terminal may be closed or used by another program later."""
+    """Redirect stderr to root.log of the session, because the terminal may be closed or used otherwise later."""
     descriptor = os.open(session.directory / "root.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     os.dup2(descriptor, sys.stderr.fileno())
     os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Root of a session: owns the supervisor, the gateway, the mail and the connection of the launch client."""
+"""Root of a session: owns its supervisor of agents, model call gateway, mail, and connections to clients."""
 
 import contextlib
 import os
@@ -78,21 +78,21 @@ from coterie.session_directory import EVENT_LOG, MAIN, SessionDirectory, mail_di
 
 @attrs.frozen(kw_only=True)
 class SessionRoot:
-    """An open session in which agents can be started. Made by `open_root`."""
+    """Session that this process has opened as its root, so that agents can be started. Created by `open_root`."""
 
     session: SessionDirectory
     supervisor: Supervisor
     gateway: ModelGateway
     cleanup: CleanupSupervisor
-    """Supervisor of the cleanup daemon."""
+    """Supervisor of the cleanup daemon, which kills the session's other processes if the root is killed."""
     mcp: McpHostSupervisor
-    """Supervisor of the MCP host."""
+    """Supervisor of the MCP host, the process that runs the MCP servers of the session."""
 
     async def run(self, spec: AgentSpec) -> AgentOutcome:
-        """Run one agent and its descendants to the end, as `Supervisor.run_agent` does.
+        """Run the agent of *spec*, usually the lead, and all agents below it to their end; return how it ended.
 
-        The lead gets the team members that are not started yet, and the unfinished agents of a killed root are resumed.
-        An offline job gets neither. Raises `ConfigInvalid` and the errors of `Supervisor.run_agent`.
+        Starts members of its team that were never started, and resumes unfinished agents of a killed root, but neither
+        for an offline job. Raises `ConfigInvalid` and the errors of `Supervisor.run_agent`.
         """
         if spec.job is not None:
             return await self.supervisor.run_agent(AgentRun(spec=spec))
@@ -105,7 +105,7 @@ class SessionRoot:
         return await self.supervisor.run_agent(AgentRun(spec=spec, team=missing))
 
     async def handle_request(self, request: ControlRequest) -> ControlAnswer:
-        """Handle a request of the user's client. Raises `NotRunning`, `SpawnRefused` and `AnswerInvalid`."""
+        """Carry out *request* of a client; return the answer. Raises `NotRunning`, `SpawnRefused`, `AnswerInvalid`."""
         match request:
             case StopAgent():
                 await self.supervisor.stop(request.name)
@@ -140,12 +140,13 @@ async def open_root(
     mcp: McpSettings | None = None,
     grace: float = 5.0,
 ) -> AsyncIterator[SessionRoot]:
-    """Open the root of *session*; the end of the block ends all its agents.
+    """Make this process the root of *session* and start its helper processes; the end of the block ends all agents.
 
     *budget* limits all agents together, in dollars, including the spending of earlier roots. *server* is the URL of the
-    embedded API server, if it is the model. *user* answers prompts; without one, prompts wait for an answer from a
-    shell if *asks_later* is set. Without *mcp* no MCP server is started. Enter it on the main thread of a process that
-    starts no other processes. Raises `ConfigInvalid` if another process is the root, `StartFailed`, and `OSError`.
+    embedded API server, if it replaces the real API. *user* answers permission prompts. Without *user*, they wait for
+    an answer by a command if *asks_later* is set, and are denied otherwise. Without *mcp* no MCP server is started. A
+    stopped process gets *grace* seconds to end. Call this on the main thread of a process that starts no others. Raises
+    `ConfigInvalid` if another process is the root, `StartFailed`, and `OSError`.
     """
     clock = Clock.from_environment()
     async with AsyncExitStack() as stack:
@@ -191,10 +192,10 @@ async def open_root(
 
 
 async def _open_session_mail(session: SessionDirectory, clock: Clock, emit: Callable[[Event], None]) -> SessionMail:
-    """Open the mail of *session*; all mail sent from now on is signed, and the pending mail is trusted.
+    """Open the mail of *session*; later mail must be signed, and mail that is unread now is trusted without signature.
 
-    Call it before any agent starts, because signatures protect mailboxes against models and their tools. Mail written
-    while no root runs comes from the user, or from a hostile process of the same user, which no key can stop.
+    Call this before any agent starts, because signatures protect mailboxes against models and their tools. Mail stored
+    while no root runs is from the user, or from a hostile process of this user, which no key can stop.
     """
     try:
         believed = await trio.to_thread.run_sync(snapshot_pending, mail_directory(session))
@@ -216,7 +217,7 @@ async def _open_gateway(
     emit: Callable[[Event], None],
     stack: AsyncExitStack,
 ) -> ModelGateway:
-    """Open the gateway of *session*; it counts the spending of earlier roots and records each call in the ledger."""
+    """Open the gateway, which permits model calls within *budget* (with the cost so far) and records their cost."""
     earlier = await trio.to_thread.run_sync(settle_interrupted_calls, session.directory)
     ledger = stack.enter_context(Ledger.open(session.directory / LEDGER))
     pending = stack.enter_context(PendingCalls.open(session.directory / PENDING_CALLS))
@@ -227,7 +228,7 @@ async def _open_gateway(
 
 
 async def _open_bridges(mail: SessionMail, emit: Callable[[Event], None], stack: AsyncExitStack) -> None:
-    """Accept mail from other sessions, and forward pending mail to them."""
+    """Start to accept mail of other sessions on a socket, and to forward the unsent mail of this session to them."""
     try:
         bridge = open_bridge(
             mail.session.id, mail.directory, mail.accept_inbound, clock=mail.clock, bury=mail.dead_letters.add
@@ -241,17 +242,17 @@ async def _open_bridges(mail: SessionMail, emit: Callable[[Event], None], stack:
 
 @attrs.define(eq=False)
 class LaunchClient(RequestChannel[ClientMessage]):
-    """The root's end of the connection to the client that launched it."""
+    """The root's end of the connection to the launch client, the client process that started the root."""
 
     prompter: RemotePrompter = attrs.field(default=attrs.Factory(RemotePrompter, takes_self=True), init=False)
 
     def send(self, message: WireMessage) -> None:
-        """Send *message*. No-op if the client has disconnected."""
+        """Queue *message* for the launch client. No-op if the client has disconnected."""
         with contextlib.suppress(ControlLost):
             super().send(message)
 
     async def listen(self, root: SessionRoot, stop: Callable[[], None]) -> None:
-        """Handle the client's messages until it detaches; call *stop* if it disconnects or violates the protocol."""
+        """Handle the launch client's messages until it detaches. Call *stop* if it ends the session or disconnects."""
         try:
             while (message := await self.receive()) is not None:
                 match message:
@@ -270,7 +271,7 @@ class LaunchClient(RequestChannel[ClientMessage]):
 
 
 def lead_spec(request: SessionRequest) -> AgentSpec:
-    """Return the spec of the lead of *request*, or of the agent that runs its offline job."""
+    """Return the start parameters for the agent of *request*: the lead, or the agent that runs an offline job."""
     return AgentSpec(
         name=request.name,
         task=request.task,

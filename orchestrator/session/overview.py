@@ -1,4 +1,4 @@
-"""State of a session, running or not: its agents and its cost."""
+"""Overview of a session, running or not: its state, its agents and its cost, read from its files."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -18,39 +18,39 @@ from coterie.orchestrator.session.root_lock import ROOT_RECORD, find_root, has_d
 from coterie.session_directory import EVENT_LOG, MAIL_DIRECTORY, MAIN, ROSTER_FILE, SessionDirectory
 
 SessionState = Literal["running", "ended", "interrupted"]
-"""interrupted: no process runs the session, and its lead has not finished."""
+"""ended: not running, and its lead (first agent) has finished. interrupted: not running, killed before its end."""
 
 END_STATES = ("done", "failed", "killed")
-"""States that the root publishes for an agent that has ended."""
+"""Values of the state in `AgentChanged` events that mean that the agent has ended."""
 
 
 @attrs.frozen(kw_only=True)
 class AgentSummary:
-    """Summary of one agent of a session."""
+    """Name, state and current work of one agent, for the overview of its session."""
 
     name: str
     incarnation: int
     state: str
-    """State last published by the root, else the roster's; `interrupted` for an unfinished agent without a root."""
+    """State in the root's last event, else in the list of agents; `interrupted` if not ended and no root runs."""
     progress: str | None = None
-    """Latest summary of a running agent's work; None without one."""
+    """Latest summary of the work of a running agent, such as "Running the tests"; None if there is no summary."""
 
 
 @attrs.frozen(kw_only=True)
 class SessionOverview:
-    """State, agents and cost of one session."""
+    """State, agents and cost of one session at the time when its files were read."""
 
     session: SessionDirectory
     state: SessionState
     reason: str | None
-    """End reason of the lead's last run, for a session that has ended."""
+    """End reason of the lead's last run, such as "completed"; None if the session runs or that run did not end."""
     agents: tuple[AgentSummary, ...]
     cost: Decimal
-    """Dollars, exact."""
+    """Cost of all model calls of the session in dollars, exact."""
 
 
 def read_overview(session: SessionDirectory) -> SessionOverview:
-    """Read the state of *session*; unreadable records are ignored. Blocks on the disk; raises `OSError`."""
+    """Read state, agents and cost of *session* from its files; skip unreadable records. Blocks. Raises `OSError`."""
     finished = _last_finished(session.directory / "agents" / MAIN / EVENT_LOG)
     state = session_state(session, is_finished=finished is not None)
     is_alive, ledger = state == "running", session.directory / LEDGER
@@ -64,21 +64,21 @@ def read_overview(session: SessionDirectory) -> SessionOverview:
 
 
 def session_state(session: SessionDirectory, *, is_finished: bool) -> SessionState:
-    """Return the state of *session*; *is_finished* is True if the lead's last run has finished. Raises `OSError`."""
+    """Return the state of *session*; *is_finished* is True if the last run of its lead has ended. Raises `OSError`."""
     if is_running(session):
         return "running"
     return "ended" if is_finished and not has_dead_root(session) else "interrupted"
 
 
 def is_running(session: SessionDirectory) -> bool:
-    """True if a root process runs *session*, or, without a root record, if an agent holds the lock of its inbox."""
+    """True if the root process of *session* is alive, or without a root record, if a process locks an agent's inbox."""
     if (session.directory / ROOT_RECORD).exists():
         return find_root(session) is not None
     return any(_is_locked(path) for path in (session.directory / MAIL_DIRECTORY).glob(f"*/{LOCK_FILE}"))
 
 
 def read_members(session: SessionDirectory) -> Mapping[str, Member]:
-    """Return the members of *session*; empty if the roster cannot be read."""
+    """Return all agents of *session* by name, also ended ones; empty if the file with the list cannot be read."""
     try:
         return FileRoster(session.directory / ROSTER_FILE).members()
     except RosterFailed:
@@ -103,14 +103,14 @@ def _agents(session: SessionDirectory, *, is_alive: bool) -> tuple[AgentSummary,
 
 
 def _is_locked(path: Path) -> bool:
-    """True if a process holds a `flock` on *path*; read from /proc/locks, because an attempt would take the lock."""
+    """True if a process holds a `flock` on *path*. Read from /proc/locks, because an attempt would take the lock."""
     inode = str(path.stat().st_ino)
     lines = (line.split() for line in Path("/proc/locks").read_text().splitlines())
     return any(fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == inode for fields in lines)
 
 
 def _last_finished(path: Path) -> Finished | None:
-    """Return the end of the last run in an event log; None if that run has not ended."""
+    """Return the `Finished` event of the last run in the event log *path*; None if that run has not ended."""
     runs = (event for event in read_log_backwards(path) if event.kind in ("started", "finished"))
     last = next(runs, None)
     return last.event if last is not None and isinstance(last.event, Finished) else None

@@ -1,4 +1,4 @@
-"""Record and lock of a session's root process, so that any process can check whether it is alive."""
+"""Record (file) and lock of a session's root process, by which any process can check if the root is alive."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,35 +17,35 @@ from coterie.session_directory import SessionDirectory
 
 VERSION = 1
 ROOT_RECORD = "root.json"
-"""File name of the record in the session's directory. It exists from before the first process of the session starts
-until only the cleanup daemon remains."""
+"""Name of the file in the session's directory that identifies the root process. It exists from before the first process
+of the session starts until only the cleanup daemon remains, and after a kill of the root."""
 LOCK_TIMEOUT = 10.0
 
 
 @attrs.frozen(kw_only=True)
 class RootIdentity(ProcessIdentity):
-    """Identity of a session's root process, unique over reboots; the contents of the root record."""
+    """Process id, start time and boot of a session's root process: the content of the root record."""
 
     boot: str
-    """Id of the boot, as `read_boot_id` returns it."""
+    """Id of the machine's boot in which the process was started, as `read_boot_id` returns it."""
     started: float
-    """Time at which the process became the root, in seconds since 1970, by the session's clock."""
+    """Time at which the process became the root, in seconds since 1970, by the clock of the session."""
 
     def is_alive(self) -> bool:
-        """True if this process runs."""
+        """True if the identified root process is running; False after its end or a reboot."""
         return self.boot == read_boot_id() and super().is_alive()
 
 
 def find_root(session: SessionDirectory) -> RootIdentity | None:
-    """Return the root of *session* if it is alive, else None."""
+    """Return the identity of the root process of *session* if the process is running, else None."""
     return _read_living(session.directory / ROOT_RECORD)
 
 
 @contextmanager
 def hold_root_lock(session: SessionDirectory) -> Iterator[RootIdentity | None]:
-    """Yield the root of *session* if it is alive, else None; then no root can start before the block ends.
+    """Yield the running root of *session*; or yield None, and let no root start before the block ends.
 
-    Blocks while a root is starting. Raises `ConfigInvalid` if that takes too long, and `OSError`.
+    Waits while a root is starting. Raises `ConfigInvalid` after `LOCK_TIMEOUT` seconds, and `OSError`.
     """
     root = find_root(session)
     if root is None:
@@ -57,26 +57,26 @@ def hold_root_lock(session: SessionDirectory) -> Iterator[RootIdentity | None]:
 
 
 def find_living_roots() -> dict[str, RootIdentity]:
-    """Return the living roots of all sessions, by session id."""
+    """Return the running root processes of all sessions below `COTERIE_HOME`, by session id."""
     records = home_directory().glob(f"projects/*/sessions/*/{ROOT_RECORD}")
     return {path.parent.name: root for path in records if (root := _read_living(path)) is not None}
 
 
 def has_dead_root(session: SessionDirectory) -> bool:
-    """True if the last root of *session* left its record behind: it was killed, or the machine stopped."""
+    """True if *session* has a root record whose process is dead: the root was killed, or the machine stopped."""
     path = session.directory / ROOT_RECORD
     return path.exists() and _read_living(path) is None
 
 
 def clear_stale_root(session: SessionDirectory) -> None:
-    """Remove the record of a dead root. Call it within `hold_root_lock`. Raises `OSError`."""
+    """Delete the root record of *session* if its process is dead. Call within `hold_root_lock`. Raises `OSError`."""
     if has_dead_root(session):
         (session.directory / ROOT_RECORD).unlink()
 
 
 @contextmanager
 def open_root_record(session: SessionDirectory, clock: Clock) -> Iterator[RootIdentity]:
-    """Register this process as the root of *session* until the block ends.
+    """Register this process as the root of *session*: write the root record, and delete it when the block ends.
 
     Enter it before any process of the session is started. The record of a killed root is replaced. Blocks for one small
     write. Raises `ConfigInvalid` if another process is the root, and `OSError`.
@@ -87,7 +87,7 @@ def open_root_record(session: SessionDirectory, clock: Clock) -> Iterator[RootId
     with _locked_record(session):
         if (other := find_root(session)) is not None:
             raise ConfigInvalid(
-                "session", f"{session.id} is already running in process {other.pid}; `coterie attach` shows it"
+                "session", f"{session.id} is already running in process {other.pid}; show it by `coterie attach`"
             )
         replace_file(path, msgspec.json.encode({"v": VERSION, **attrs.asdict(ours)}) + b"\n", mode=0o600)
     try:
@@ -97,7 +97,7 @@ def open_root_record(session: SessionDirectory, clock: Clock) -> Iterator[RootId
 
 
 def remove_root_record(session: SessionDirectory, root: RootIdentity) -> None:
-    """Remove the record of *root*. No-op if the record is gone or belongs to another root."""
+    """Delete the root record of *session* if it is that of *root*. No-op for no record and for another root."""
     path = session.directory / ROOT_RECORD
     if _read(path) == root:
         path.unlink(missing_ok=True)
@@ -105,7 +105,7 @@ def remove_root_record(session: SessionDirectory, root: RootIdentity) -> None:
 
 @contextmanager
 def _locked_record(session: SessionDirectory) -> Iterator[None]:
-    """Hold the lock under which the record is written. Raises `ConfigInvalid` after `LOCK_TIMEOUT`."""
+    """Hold the lock for writing the root record within the block. Raises `ConfigInvalid` after `LOCK_TIMEOUT`."""
     lock = FileLock(session.directory / f"{ROOT_RECORD}.lock", thread_local=False, timeout=LOCK_TIMEOUT)
     try:
         lock.acquire()
@@ -125,7 +125,7 @@ def _read_living(path: Path) -> RootIdentity | None:
 
 
 def _read(path: Path) -> RootIdentity | None:
-    """Return the contents of the record; None if it is missing or unreadable."""
+    """Return the content of the root record *path*; None if it is missing, damaged or of another version."""
     try:
         facts = msgspec.json.decode(path.read_bytes(), type=dict[str, object])
         return msgspec.convert(facts, RootIdentity) if facts.get("v") == VERSION else None

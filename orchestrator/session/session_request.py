@@ -1,4 +1,4 @@
-"""Request that a root process is started with: a new or resumed session and the task of its lead."""
+"""Request with which a client starts a root process: a new or resumed session, and the task of its first agent."""
 
 from pathlib import Path
 from typing import Any, Self
@@ -16,36 +16,36 @@ from coterie.session_directory import MAIN, SessionDirectory
 
 @attrs.frozen(kw_only=True)
 class SessionRequest:
-    """Task for a lead, and the session in which it runs."""
+    """Start parameters of a root process: the session, its settings, and the task of its lead (first agent)."""
 
     project: Path = attrs.field(converter=Path)
     task: str
-    """Task, or the next user message of a resumed conversation; empty to continue where the conversation stopped."""
+    """Task, or next user message of a resumed conversation; empty to continue where that conversation stopped."""
     model: str
     settings: Settings
     definition: str | None = None
     session: str | None = None
     """Id of the session to resume; None starts a new session."""
     script: str | None = None
-    """Script file for the embedded API server, which then replaces the real model."""
+    """Script with the model's replies, for an embedded API server; None to use the real API."""
     is_bare: bool = False
     can_ask: bool = False
-    """True if the launch client answers permission prompts."""
+    """True if the launch client, which starts the root, can show permission prompts to the user."""
     asks_later: bool = False
-    """True if prompts without a client wait until the user answers from a shell."""
+    """True if prompts that no client can show wait until the user answers by a command, instead of being denied."""
     name: str = MAIN
-    """Agent to run; differs from the lead only for an offline job."""
+    """Name of the agent to run: the lead, or the agent for which an offline job is meant."""
     chore: OfflineJob | None = None
-    """Offline job that the agent runs instead of a task, without a turn."""
+    """Offline job, such as a compaction, that the agent runs instead of a task; None to run the task."""
     team: TeamDefinition | None = None
-    """Team of a new session; a resumed session reads its recorded team."""
+    """Team of a new session; None for no team, and for a resumed session, which reads its recorded team."""
 
     @classmethod
     def prepare(cls, settings: Settings, project: Path, script: Path | None, **facts: Any) -> Self:
-        """Build a request from *settings* and the agent definition that they name; *facts* are further fields.
+        """Build a request from *settings*, with the values of the agent definition that they name applied.
 
-        A model in *facts* replaces that of the settings. Blocks on the disk. Raises `ConfigInvalid` for an unknown type
-        or model.
+        *facts* are further fields; a model in *facts* replaces that of the settings. Blocks on the disk. Raises
+        `ConfigInvalid` for an unknown agent definition or model.
         """
         # Imported here, because a client that only shows sessions needs no definitions.
         from coterie.orchestrator.settings.settings_loader import apply_definition  # noqa: PLC0415
@@ -59,7 +59,7 @@ class SessionRequest:
         return cls(project=project, settings=settings, **prepared | facts)
 
     def open_session(self, clock: Clock) -> SessionDirectory:
-        """Create the session, or resume it and increment its start count. Raises `ConfigInvalid` and `OSError`."""
+        """Create the session, or open an old one and count its start. Raises `ConfigInvalid` and `OSError`."""
         given = self.settings.is_final("sandbox.mode")
         sandbox = self.settings.sandbox.mode if given else None
         budget, mail = self.settings.max_budget_usd, self.settings.mail.durability
@@ -77,13 +77,13 @@ class SessionRequest:
         )
 
     def to_bytes(self) -> bytes:
-        """Encode the request as one JSON object."""
+        """Return the request as one JSON object, which `from_bytes` decodes."""
         members = attrs.asdict(self, recurse=False) | {"settings": dump_settings(self.settings)}
         return msgspec.json.encode(members, enc_hook=str)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "SessionRequest":
-        """Decode the result of `to_bytes`."""
+        """Return the request that `to_bytes` has encoded as *data*."""
         members: dict[str, Any] = msgspec.json.decode(data)
         facts = {"settings": load_settings_dump(members["settings"]), "chore": parse_offline_job(members["chore"])}
         return cls(**members | facts | {"team": msgspec.convert(members["team"], TeamDefinition | None)})

@@ -1,4 +1,4 @@
-"""Settings of a run, merged from files, environment, flags and the agent definition."""
+"""Loading of settings: values of files, environment variables, flags and the agent definition are merged."""
 
 import contextlib
 import math
@@ -31,11 +31,11 @@ from coterie.suggestions import closest_match
 
 
 class InvalidValue(ValueError):
-    """A setting has an invalid value; the message names the value and the expected type."""
+    """Error: a setting has an invalid value. The message names the value and the expected type."""
 
 
 def convert(value: object, kind: Any) -> Any:
-    """Convert *value* from TOML or a flag to *kind*, the type of a setting. Raises `InvalidValue`."""
+    """Return *value*, from TOML or a flag, as *kind*, the type of a setting. Raises `InvalidValue` if it is wrong."""
     if get_origin(kind) is Literal:
         expected = f"one of {', '.join(get_args(kind))}"
         converted = value if value in get_args(kind) else None
@@ -48,7 +48,7 @@ def convert(value: object, kind: Any) -> Any:
 
 
 def parse_text(text: str, kind: Any) -> object:
-    """Parse the *text* of an environment variable for a setting of type *kind*; return unparsable text unchanged."""
+    """Return *text*, from an environment variable, as a bool or number if *kind* is such a type; else unchanged."""
     if kind is bool:
         return {"true": True, "false": False}.get(text.lower(), text)
     if kind is not str:
@@ -61,7 +61,7 @@ def parse_text(text: str, kind: Any) -> object:
 
 
 def format_value(value: object) -> str:
-    """Format a value for an error line."""
+    """Return *value* as an error line shows it, such as `true`, `3`, `'text'`, "a table" or "a list"."""
     if isinstance(value, dict):
         return "a table"
     if isinstance(value, list | tuple):
@@ -120,34 +120,34 @@ _KINDS: Mapping[Any, tuple[str, Callable[[object], Any]]] = {
         partial(_all, convert_item=_path),
     ),
 }
-"""Type of a setting -> its description for errors, and a converter that returns None for an invalid value."""
+"""Type of a setting -> its description for error lines, and a function that converts a value, or returns None."""
 
 
 COMMAND_LINE = "command line"
 PREFIXES = ("COTERIE_LAYERS_", "COTERIE_MEMORY_", "COTERIE_PROGRESS_", "COTERIE_SKILLS_")
 OTHERS = ("COTERIE_MEMORY_DIR",)
-"""Environment variables with such a prefix that do not override a setting."""
+"""Environment variables that begin with one of `PREFIXES`, but are no settings."""
 HOOKS = "hooks."
 TABLES = ("layers.", "memory.", "progress.", "skills.")
 VARIABLES = {"COTERIE_" + key.upper().replace(".", "_"): key for key in SETTINGS if key.startswith(TABLES)}
-"""Environment variable -> dotted key of the setting that it overrides; covers all settings of `TABLES`."""
+"""Environment variable -> key of its setting in one of `TABLES`: `COTERIE_MEMORY_ENABLED` -> `memory.enabled`."""
 
 
 @attrs.frozen(kw_only=True)
 class GivenSettings:
-    """Settings from one source."""
+    """Settings from one source: one file, one environment variable, or all command-line flags."""
 
     source: str
     values: Mapping[str, Any]
-    """Dotted key -> converted value."""
+    """Dotted key of a setting, such as `sandbox.mode` -> its converted value."""
     is_final: bool = False
-    """True if an agent definition cannot override these values."""
+    """True if an agent definition cannot override these values, as for flags and the managed file."""
     is_of_project: bool = False
-    """True if the source is a file in the project, which may come with a repository."""
+    """True if the source is a settings file in the project, which may have come with a cloned repository."""
 
 
 def from_file(path: Path) -> GivenSettings:
-    """Read settings from a TOML file; empty if there is no file. Raises `ConfigInvalid` for an invalid file."""
+    """Read the settings file *path*; no values if it does not exist. Raises `ConfigInvalid` for an invalid file."""
     try:
         if not path.exists():
             return GivenSettings(source=str(path), values={})
@@ -156,12 +156,12 @@ def from_file(path: Path) -> GivenSettings:
             raise ConfigInvalid(str(path), "is not a regular file; replace it by a TOML file or delete it")
         table = tomllib.loads(path.read_text(encoding="utf-8"), parse_float=Decimal)
     except (OSError, ValueError, RecursionError) as exc:  # deeply nested brackets overflow the parser's stack
-        raise ConfigInvalid(str(path), f"is not a readable TOML file: {exc}") from exc
+        raise ConfigInvalid(str(path), f"is not a readable TOML file: {exc}; correct it") from exc
     return GivenSettings(source=str(path), values=dict(_flat(table, Settings, "", str(path))))
 
 
 def from_environment(environ: Mapping[str, str]) -> Iterator[GivenSettings]:
-    """Yield the setting of each environment variable; an empty variable counts as unset. Raises `ConfigInvalid`."""
+    """Yield the setting of each `COTERIE_...` variable; empty ones count as unset. Raises `ConfigInvalid`."""
     for name, text in sorted(environ.items()):
         if name.startswith(PREFIXES) and name not in OTHERS and text:
             if name not in VARIABLES:
@@ -174,7 +174,7 @@ def from_environment(environ: Mapping[str, str]) -> Iterator[GivenSettings]:
 
 
 def from_flags(flags: Mapping[str, object]) -> GivenSettings:
-    """Convert *flags*, values by dotted key; None means that a flag is not given. Raises `ConfigInvalid`."""
+    """Convert command-line flags, values by key such as `sandbox.mode`; None if not given. Raises `ConfigInvalid`."""
     values = {key: _value(key, value, COMMAND_LINE) for key, value in flags.items() if value is not None}
     return GivenSettings(source=COMMAND_LINE, is_final=True, values=values)
 
@@ -192,7 +192,7 @@ def _flat(table: Mapping[str, Any], section: type, prefix: str, source: str) -> 
         elif isinstance(value, dict):
             yield from _flat(value, tables[name], f"{key}.", source)
         else:
-            raise ConfigInvalid(source, f"{key} is {format_value(value)}; it should be a table, [{key}]")
+            raise ConfigInvalid(source, f"{key} is {format_value(value)}; it should be a table, begun by [{key}]")
 
 
 def _value(key: str, value: object, source: str) -> Any:
@@ -216,20 +216,20 @@ def _hint(key: str) -> str:
 
 def _suggest(name: str, known: Mapping[str, str]) -> str:
     near = closest_match(name, known, 1)
-    return f"did you mean {known[near[0]]}?" if near else f"there is {', '.join(sorted(known.values())) or 'none'}"
+    return f"did you mean {known[near[0]]}?" if near else f"known: {', '.join(sorted(known.values())) or 'none'}"
 
 
 FORBIDDEN_TO_PROJECTS = {
-    "sandbox.write": "it would open your files to commands",
-    "sandbox.auto_allow": "it would let commands run that you were not asked about",
-    "web.hosts": "what agents read here could be sent there",
+    "sandbox.write": "commands could then change your files",
+    "sandbox.auto_allow": "commands would run without asking you",
+    "web.hosts": "agents could send your files to these hosts",
 }
 
 
 def restrict_sandbox(given: GivenSettings, values: Mapping[str, Any]) -> GivenSettings:
-    """Remove from the project's settings *given* everything that loosens the sandbox of the user's *values*.
+    """Return the project's settings *given* without values that would loosen the sandbox set by the user in *values*.
 
-    Raises `ConfigInvalid` for a key that a project may not set at all.
+    Raises `ConfigInvalid` for a key in `FORBIDDEN_TO_PROJECTS`.
     """
     for key, why in FORBIDDEN_TO_PROJECTS.items():
         if key in given.values:
@@ -245,20 +245,20 @@ def restrict_sandbox(given: GivenSettings, values: Mapping[str, Any]) -> GivenSe
 
 
 PATHS = ("memory_directory", "memory.guidelines", "layers.notes.template", "layers.notes.prompt")
-"""Settings with paths of the user's files."""
+"""Keys of settings with a path; a project's file may not set them, as they could name any file of the user."""
 HOOK_SWITCHES = ("hooks.enabled", "hooks.claude")
-"""Settings with which a project could disable the user's hooks."""
+"""Keys of settings that a project may not set to false, because that would switch off hooks of the user."""
 
 
 def load_settings(
     project: Path, flags: Mapping[str, object], environ: Mapping[str, str], managed: Path = MANAGED_FILE
 ) -> Settings:
-    """Load the settings of a run in the directory *project*, with the settings files of its project root.
+    """Load the settings for work in the directory *project*, merged from all settings files, variables and flags.
 
-    *flags* holds values by dotted key, None for a flag that is not given. Of *environ* the variables
-    `COTERIE_LAYERS_...`, `COTERIE_MEMORY_...` and `COTERIE_PROGRESS_...` are read. A later source overrides an earlier
-    one; lists are concatenated; a project can only tighten the sandbox. Raises `ConfigInvalid` with source and key for
-    an unknown key, an invalid value, and a key that a project may not set.
+    *flags* has values by dotted key, such as `sandbox.mode`; None if a flag is not given. Of *environ* the variables
+    with one of `PREFIXES` are read. A later source overrides an earlier one; lists are concatenated; a project can only
+    tighten the sandbox. Raises `ConfigInvalid` with source and key for an unknown key, an invalid value, and a key that
+    a project may not set.
     """
     values: dict[str, Any] = {}
     sources: dict[str, tuple[str, ...]] = {}
@@ -280,7 +280,7 @@ def load_settings(
 def _in_order(
     project: Path, flags: Mapping[str, object], environ: Mapping[str, str], managed: Path
 ) -> Iterator[GivenSettings]:
-    """Yield every source, lowest precedence first."""
+    """Yield the settings of each source: user file, project files, variables, flags, managed file. Later ones win."""
     directory = project_directory(project)
     yield from_file(home_directory() / SETTINGS_FILE)
     # If the home directory itself is the project, both paths are the user's file.
@@ -295,10 +295,10 @@ def _in_order(
 def _from_project(given: GivenSettings) -> GivenSettings:
     for key in PATHS:
         if key in given.values:
-            reason = f"{key} may not be set by a project: it could point anywhere; set it in your own settings"
+            reason = f"{key} may not be set by a project: it could name any file; set it in your own settings"
             raise ConfigInvalid(given.source, reason)
     if given.values.get("layers.dreaming.deletions") == "apply":
-        reason = "layers.dreaming.deletions may not be apply in a project: what you remember is yours to delete"
+        reason = "layers.dreaming.deletions may not be apply in a project; set it in your own settings"
         raise ConfigInvalid(given.source, reason)
     return _from_repository(given)
 
@@ -306,7 +306,7 @@ def _from_project(given: GivenSettings) -> GivenSettings:
 def _from_repository(given: GivenSettings) -> GivenSettings:
     # The local file is not committed only by convention: a repository can contain one.
     if given.values.get("permissions.mode") == "bypassPermissions":
-        reason = "permissions.mode may not be bypassPermissions in a project; give --permission-mode to a run instead"
+        reason = "permissions.mode may not be bypassPermissions in a project; pass --permission-mode to a run instead"
         raise ConfigInvalid(given.source, reason)
     for key in HOOK_SWITCHES:
         if given.values.get(key) is False:
@@ -316,10 +316,10 @@ def _from_repository(given: GivenSettings) -> GivenSettings:
 
 
 def apply_definition(settings: Settings, project: Path) -> tuple[Settings, AgentDefinition | None]:
-    """Apply the agent definition that *settings* names; return the new settings and the definition. Reads the disk.
+    """Return *settings* with the values of the agent definition that they name, and the definition; None without one.
 
-    The command line and the managed file override a definition, and a definition overrides the other settings files.
-    Raises `ConfigInvalid` for an unknown definition, and for one of a project that bypasses permissions.
+    Flags and the managed file override a definition, and a definition overrides all other sources. Reads the disk.
+    Raises `ConfigInvalid` for an unknown definition, and for a definition of a project that bypasses permissions.
     """
     if settings.agent is None:
         return settings, None
@@ -328,7 +328,7 @@ def apply_definition(settings: Settings, project: Path) -> tuple[Settings, Agent
     if definition.permission_mode is not None and not settings.is_final("permissions.mode"):
         # Cloning a repository must not give it unrestricted access to the machine.
         if definition.permission_mode == "bypassPermissions" and definition.scope in ("claude", "project"):
-            reason = "a project's agent may not set bypassPermissions; pass --permission-mode yourself"
+            reason = "an agent of a project may not set bypassPermissions; pass --permission-mode to a run instead"
             raise ConfigInvalid(str(definition.source), reason)
         permissions = attrs.evolve(permissions, mode=definition.permission_mode)
     model = None if settings.is_final("model") else definition.model

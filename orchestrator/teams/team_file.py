@@ -1,4 +1,4 @@
-"""Parser of team files; it reports all problems of a file, with their lines."""
+"""Parser of team files, which define the agents and tasks of a team in TOML; reports all problems of a file."""
 
 import os
 import re
@@ -30,12 +30,12 @@ from coterie.suggestions import closest_match, did_you_mean
 
 @attrs.frozen(kw_only=True)
 class TeamFileProblem:
-    """One problem in a team file: path, line and reason."""
+    """One problem in a team file, shown to the user as `path:line: reason`."""
 
     path: Path
     line: int
     reason: str
-    """One line: the problem and the expected form."""
+    """Text in one line: the problem and the expected form."""
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.reason}"
@@ -43,14 +43,14 @@ class TeamFileProblem:
 
 @attrs.define(eq=False)
 class TeamInvalid(ConfigInvalid):
-    """A team file cannot be used; carries all problems of the file."""
+    """Error: a team file cannot be used. It carries all problems of the file, and its text has a line for each."""
 
     flaws: tuple[TeamFileProblem, ...] = ()
     """All problems of the team file, in line order."""
 
     @classmethod
     def of(cls, *flaws: TeamFileProblem) -> "TeamInvalid":
-        """Return the error for the problems *flaws* of one team file."""
+        """Return the error with *flaws*, all problems of one team file; at least one is required."""
         ordered = tuple(sorted(flaws, key=lambda flaw: flaw.line))
         return cls(str(ordered[0].path), ordered[0].reason, ordered)
 
@@ -59,23 +59,23 @@ class TeamInvalid(ConfigInvalid):
 
 
 KeyTypes = Mapping[str, Any]
-"""The keys of a table, and the type of each; None if another function checks the value."""
+"""Allowed keys of a TOML table -> type of the value; None if another function checks the value."""
 
 
 @attrs.define(eq=False)
 class TeamTableReader:
-    """Reads tables of one team file, and collects their problems."""
+    """Reader of the TOML tables in one team file: checks keys and types, and collects all problems in `flaws`."""
 
     path: Path
     _lines: TomlPositions
     flaws: list[TeamFileProblem] = attrs.field(factory=list, init=False)
 
     def add_problem(self, place: TomlKeyPath, reason: str) -> None:
-        """Add a problem of the value at *place*."""
+        """Record *reason* as a problem in the line of the key *place*, such as `("members", 0, "name")`."""
         self.flaws.append(TeamFileProblem(path=self.path, line=self._lines.line_of(*place), reason=reason))
 
     def fields(self, place: TomlKeyPath, table: object, types: KeyTypes) -> dict[str, Any]:
-        """Return the valid values of the *table* at *place* for the keys of *types*; other values become problems."""
+        """Return the values in *table* that have the type in *types*. Other keys and values become problems."""
         if not isinstance(table, dict):
             name = ".".join(map(str, place))
             self.add_problem(place, f"{name} is {format_value(table)}; it should be a table")
@@ -86,7 +86,7 @@ class TeamTableReader:
         return {key: value for key, value in read.items() if value is not None}
 
     def tables(self, key: str, value: object) -> list[object]:
-        """Return the tables in the list *value* of the key *key*; another value becomes a problem."""
+        """Return *value*, the list of tables `[[key]]`. If it is no list, add a problem and return an empty list."""
         if isinstance(value, list):
             return value
         self.add_problem(
@@ -95,7 +95,7 @@ class TeamTableReader:
         return []
 
     def require(self, place: TomlKeyPath, table: Mapping[str, Any], given: object, example: str, key: str) -> None:
-        """Add a problem if *table*, read from *given*, has no *key*, unless its value already was a problem."""
+        """Add a problem if the TOML table *given*, of which *table* has the valid values, does not contain *key*."""
         if key not in table and isinstance(given, dict) and key not in given:
             self.add_problem(place, f"{key} is missing: add a line such as `{key} = {example}`")
 
@@ -122,24 +122,24 @@ MEMBER_KEYS: KeyTypes = {
     "process": Process,
 }
 RESERVED_NAMES: Mapping[str, str] = {
-    MAIN: "it is the lead's",
-    USER: "it is the human's",
-    "root": "it is the session's own",
+    MAIN: "it is the name of the lead",
+    USER: "it is the name of the user",
+    "root": "it is the name of the root process",
 }
 
 
 @attrs.frozen
 class MemberParser:
-    """Parser of the lead and the members of a team; adds problems to the table reader."""
+    """Parser of the lead (first agent) and the members in a team file; adds problems to its `TeamTableReader`."""
 
     _reader: TeamTableReader
     _agent_types: Collection[str]
 
     def lead(self, table: object, *, is_coordinator: bool) -> TeamLead:
-        """Parse the table `[lead]` of a team file."""
+        """Parse *table*, the table `[lead]` of a team file, with agent type and model; problems go to the reader."""
         fields = self._reader.fields(("lead",), table, LEAD_KEYS)
         if is_coordinator and "agent" in fields:
-            reason = "a coordinator has an agent type of its own: remove either `coordinator = true` or this key"
+            reason = "a coordinator cannot have another agent type; remove `coordinator = true` or this key"
             self._reader.add_problem(("lead", "agent"), reason)
         elif "agent" in fields:
             self._check_type(("lead", "agent"), fields["agent"])
@@ -147,7 +147,7 @@ class MemberParser:
         return TeamLead(**fields)
 
     def members(self, tables: Sequence[object]) -> Iterator[TeamMember]:
-        """Parse the tables of the members, as far as they are valid; names must be unique."""
+        """Yield a member for each `[[members]]` table, with its valid values; other values become problems."""
         names: dict[str, str] = {}
         for index, table in enumerate(tables):
             place: TomlKeyPath = ("members", index)
@@ -181,7 +181,7 @@ class MemberParser:
 
     def _check_type(self, place: TomlKeyPath, name: str) -> None:
         if name == FORK and name not in self._agent_types:
-            reason = "a member starts without a conversation, so it cannot be a fork: name an agent type"
+            reason = "a member cannot be a fork, which needs a conversation; name an agent type"
             self._reader.add_problem(place, f"{place[-1]} is {format_value(name)}; {reason}, such as {GENERAL}")
         elif name not in self._agent_types:
             self._reader.add_problem(
@@ -209,7 +209,7 @@ class MemberParser:
 
     def _rule(self, place: TomlKeyPath, table: Mapping[str, object]) -> PlanPolicy | None:
         for key in (key for key in table if key != "paths"):
-            self._reader.add_problem((*place, key), f"unknown key {key!r}; a rule has only `paths`")
+            self._reader.add_problem((*place, key), f"unknown key {key!r}; plan_required can only have `paths`")
         try:
             paths: tuple[str, ...] = convert(table.get("paths", ()), tuple[str, ...])
             for path in paths:
@@ -218,25 +218,25 @@ class MemberParser:
             self._reader.add_problem((*place, "paths"), f"paths {exc}")
             return None
         if not paths:
-            self._reader.add_problem((*place, "paths"), 'a rule needs file patterns: `paths = ["tests/**"]`')
+            self._reader.add_problem((*place, "paths"), 'plan_required needs patterns, such as `paths = ["tests/**"]`')
         return PlanPolicy(by="rule", paths=paths)
 
 
 TASK_KEYS: KeyTypes = {"id": str, "subject": str, "description": str, "owner": str, "blocked_by": tuple[str, ...]}
 REQUIRED = {"id": '"find"', "subject": '"Find the bug"'}
 MAX_LENGTHS = {"subject": LONGEST_SUBJECT, "description": LONGEST_DESCRIPTION - 100}
-"""In characters. A description on the task list also names the intended owner, so its limit is lower."""
+"""Maximum characters of a task's texts. The owner is added to a description, so its limit here is lower."""
 
 
 @attrs.frozen
 class TaskParser:
-    """Parser of the tasks of a team; adds problems to the table reader."""
+    """Parser of the tasks in a team file; adds problems to its `TeamTableReader`."""
 
     _reader: TeamTableReader
     _members: Collection[str]
 
     def tasks(self, tables: Sequence[object]) -> tuple[TeamTask, ...]:
-        """Parse the tables of the tasks; each task follows the tasks that block it. None if the file has a problem."""
+        """Parse the `[[tasks]]` tables; sort each task behind those that block it. Empty if the file has a problem."""
         read = [self._task(("tasks", index), table) for index, table in enumerate(tables)]
         places = {task.key: index for index, task in reversed(list(enumerate(read))) if task.key}
         for index, task in enumerate(read):
@@ -265,7 +265,7 @@ class TaskParser:
         for key, longest in MAX_LENGTHS.items():
             if len(fields.get(key, "")) > longest:
                 self._reader.add_problem(
-                    (*place, key), f"{key} has {len(fields[key]):,} characters; at most {longest:,} are allowed"
+                    (*place, key), f"{key} has {len(fields[key]):,} characters, over {longest:,}; shorten it"
                 )
         known = [*self._members, MAIN]
         if (owner := fields.get("owner")) is not None and owner not in known:
@@ -277,7 +277,7 @@ class TaskParser:
 
 
 def _cycles(tasks: Mapping[str, TeamTask]) -> Iterator[list[str]]:
-    """Yield the cycles of tasks that wait for each other, until none is left."""
+    """Yield each cycle of *tasks* that wait for each other, as the list of their keys, in the order of waiting."""
     waits = {key: {other for other in task.blocked_by if other in tasks} for key, task in tasks.items()}
     while True:
         try:
@@ -294,7 +294,7 @@ def _cycles(tasks: Mapping[str, TeamTask]) -> Iterator[list[str]]:
 
 
 def _in_order(tasks: Mapping[str, TeamTask]) -> Iterator[TeamTask]:
-    """Yield the tasks in file order, but each after the tasks that block it."""
+    """Yield *tasks*, which have no cycle, in the order of the file, but each one after the tasks that block it."""
     left = dict(tasks)
     while left:
         key = next(key for key, task in left.items() if not left.keys() & set(task.blocked_by))
@@ -306,10 +306,9 @@ EXAMPLE = 'begin with [[members]], name = "scout" and type = "explore"; docs/tea
 
 
 def load_team(path: Path, project: Path) -> TeamDefinition:
-    """Load the team file *path* for work in the directory *project*. Blocks.
+    """Read and check the team file *path* for a session in the directory *project*. Blocks on the disk.
 
-    Raises `TeamInvalid` with every problem, and `ConfigInvalid` if the table of models or the project's settings are
-    invalid.
+    Raises `TeamInvalid` with all problems, and `ConfigInvalid` for an invalid table of models or invalid settings.
     """
     table, lines = _load(path)
     team = parse_team(table, lines, path, project)
@@ -322,7 +321,7 @@ def load_team(path: Path, project: Path) -> TeamDefinition:
 
 
 def parse_team(table: dict[str, Any], lines: TomlPositions, path: Path, project: Path) -> TeamDefinition:
-    """Parse the team in *table*, read from *path*. Raises as `load_team` does."""
+    """Build the team from *table*, the TOML of file *path*; *lines* has the line of each key. Raises `TeamInvalid`."""
     reader = TeamTableReader(path, lines)
     fields = reader.fields((), table, TEAM_KEYS)
     is_coordinator = fields.get("coordinator", False)
@@ -340,7 +339,7 @@ def parse_team(table: dict[str, Any], lines: TomlPositions, path: Path, project:
 
 
 def _project_problems(team: TeamDefinition, project: Path) -> Iterator[tuple[TomlKeyPath, str]]:
-    """Yield the problems that a valid team has in *project*."""
+    """Yield place and text of each problem with *project*: too many members for its settings, or no git repository."""
     most = load_settings(project, {}, os.environ).agents.at_once - 1
     if len(team.members) > most:
         reason = f"the lead and {len(team.members)} members exceed the number of agents that may run at a time"
@@ -355,7 +354,7 @@ def _load(path: Path) -> tuple[dict[str, Any], TomlPositions]:
     try:
         text = read_text(path)
     except ValueError as exc:  # a NUL in a path
-        raise _unusable(path, f"cannot be read: {exc}") from exc
+        raise _unusable(path, f"cannot be read: {exc}; correct the path") from exc
     if isinstance(text, FileProblem):
         raise _unusable(path, text.reason, text.line)
     text = text.removeprefix("\ufeff")  # some editors write a byte order mark
@@ -365,9 +364,9 @@ def _load(path: Path) -> tuple[dict[str, Any], TomlPositions]:
         where = re.search(r" \(at line (\d+), column \d+\)$", str(exc))
         line = int(where[1]) if where else text.count("\n", 0, len(text.rstrip())) + 1
         reason = str(exc)[: where.start()] if where else str(exc)
-        raise _unusable(path, f"not TOML: {reason[:1].lower()}{reason[1:]}", line) from exc
+        raise _unusable(path, f"invalid TOML: {reason[:1].lower()}{reason[1:]}; correct it", line) from exc
     except RecursionError as exc:
-        raise _unusable(path, "not a team: it is nested too deeply") from exc
+        raise _unusable(path, "nested too deeply; a team file has only the tables lead, members and tasks") from exc
 
 
 def _unusable(path: Path, reason: str, line: int = 1) -> TeamInvalid:

@@ -1,4 +1,4 @@
-"""The team of a session on disk, and its initial tasks on the task list."""
+"""Record of a session's team on disk, and the initial tasks of the team on the shared task list."""
 
 from typing import get_args
 
@@ -13,9 +13,10 @@ from coterie.session_directory import TASKS, SessionDirectory
 
 
 async def start_team_record(session: SessionDirectory, team: TeamDefinition | None, clock: Clock) -> None:
-    """Store the *team* of a new *session*, if it has one, and add its initial tasks to the task list.
+    """Write *team* to the directory of the new *session*, and add the initial tasks of the team to the task list.
 
-    A resumed session gets the initial tasks that a crash prevented. Raises `ConfigInvalid`, `TaskError` and `OSError`.
+    If *team* is None, the recorded team of the session, if any, gets the initial tasks that a crash prevented. Raises
+    `ConfigInvalid`, `TaskError` and `OSError`.
     """
     if team is not None:
         await trio.to_thread.run_sync(replace_file, session.directory / TEAM_FILE, team.to_bytes())
@@ -26,10 +27,9 @@ async def start_team_record(session: SessionDirectory, team: TeamDefinition | No
 
 
 async def create_tasks(team: TeamDefinition, tasks: TaskList) -> None:
-    """Add the initial tasks of *team* to the task list; tasks that were added before are skipped.
+    """Add the initial tasks of *team* to the task list *tasks*, without the first ones that the list has already.
 
-    Must be called before other processes use the list, because tasks are identified by their number. Raises
-    `TaskError`.
+    Call this before other processes add tasks, because it only counts the tasks on the list. Raises `TaskError`.
     """
     found = await tasks.list(states=frozenset(get_args(TaskState)))
     for task in team.tasks[len(found.tasks) + len(found.damaged) :]:

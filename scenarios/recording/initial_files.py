@@ -1,7 +1,7 @@
-"""Files of a project at the start and at the end of a recorded session.
+"""Reconstructs the project files as they were when a recorded session started, and the files that its agents wrote.
 
-An unmodified file still has its first content. For other files, candidates are the last commit before the session and
-what the agents read. The first version that an agent saw decides, if it is recorded.
+A file that was not modified since the start is taken from the disk. Other candidates are the last git commit before the
+session, and reads of the whole file by agents. The hash of the version that an agent saw first selects one of them.
 """
 
 import hashlib
@@ -16,52 +16,53 @@ import attrs
 from coterie.scenarios.recording.transcript_turns import AgentTurns, Block
 
 FILE_LIMIT = 100_000
-"""Size limit in bytes of one file."""
+"""Maximum size in bytes of one project file in a recorded scenario; larger files are omitted."""
 TOTAL_LIMIT = 1_000_000
-"""Size limit in bytes of all files."""
+"""Maximum size in bytes of all project files in a recorded scenario together; further files are omitted."""
 COUNT_LIMIT = 500
-"""Maximum number of files."""
+"""Maximum number of project files in a recorded scenario; further files are omitted."""
 _SKIPPED = frozenset({".git", ".hg", ".venv", "node_modules", "__pycache__", ".mypy_cache", ".ruff_cache"})
 _SECRETS = re.compile(r"\.env(\..*)?|\.netrc|\.npmrc|\.pypirc|credentials.*|id_(rsa|ed25519).*|.*\.(pem|key|p12|kdbx)")
-"""Names of files that are always omitted."""
+"""Pattern of file names that suggest secrets, such as `.env` and `id_rsa`; these files are never recorded."""
 _LINE = re.compile(r" *\d+\t(.*)")
 _CHANGES = {"Write": "file_path", "Edit": "file_path", "NotebookEdit": "notebook_path"}
-"""Tools that change a file, with the argument that holds its path."""
+"""Tools that change a file, each with the name of the tool argument that holds the path of the file."""
 
 
 @attrs.define(eq=False, kw_only=True)
 class RecordedFiles:
-    """Known contents of the files of a recorded session."""
+    """Texts of the project files before and after a recorded session, as far as they could be determined."""
 
     is_git: bool = False
     first: dict[str, str] = attrs.field(factory=dict)
-    """Contents at the start of the session, by path."""
+    """Texts of the files at the start of the session, by path relative to the project."""
     last: dict[str, str] = attrs.field(factory=dict)
-    """Current contents of the files that agents wrote, by path."""
+    """Current texts of the files that agents wrote, by relative path; without files that were changed afterwards."""
     unknown: list[str] = attrs.field(factory=list)
-    """Remarks on contents that are not known."""
+    """Remarks for the user on files that are omitted, or whose recorded text may be wrong."""
 
 
 def find_files(
     project: Path, started: float, agents: Mapping[str, AgentTurns], elsewhere: Sequence[str] = ()
 ) -> RecordedFiles:
-    """Find the files of *project*, where a session started at *started*.
+    """Return the initial texts of the files of *project*, and the texts of the files that a session's agents wrote.
 
-    Files written by the agents in *elsewhere*, which worked in another directory, are ignored. Blocks.
+    *started* is the start time of the session, *agents* its agents by name. The agents in *elsewhere* worked in another
+    directory, so files that they wrote are ignored. Runs git. Blocks.
     """
     history = _FileHistory(project=project, started=started, agents=agents)
     found = RecordedFiles(is_git=history.base is not None or _git(project, "rev-parse", "--git-dir") is not None)
     total = 0
     for path in history.paths():
         if _SECRETS.fullmatch(Path(path).name):
-            found.unknown.append(f"{path} is omitted: its name suggests that it contains secrets")
+            found.unknown.append(f"{path} is omitted: its name suggests secrets; add a substitute if a run needs it")
             continue
         text = history.first(path, found.unknown)
         if text is None:
             continue
         size = len(text.encode())
         if size > FILE_LIMIT or total + size > TOTAL_LIMIT or len(found.first) >= COUNT_LIMIT:
-            found.unknown.append(f"{path} is omitted: the scenario would exceed its size limit")
+            found.unknown.append(f"{path} is omitted: it exceeds the size limits; add it by hand if a run needs it")
             continue
         total += size
         found.first[path] = text
@@ -72,15 +73,15 @@ def find_files(
 
 @attrs.define(eq=False, kw_only=True)
 class _FileHistory:
-    """Reconstructs the files of one project."""
+    """Reconstructs the files of one project before and after a session, from git, the disk and agents' tool calls."""
 
     project: Path
     started: float
     agents: Mapping[str, AgentTurns]
     base: str | None = attrs.field(init=False)
-    """Last commit before the session."""
+    """Id of the last git commit before the session; None if there is none."""
     _seen: dict[str, str] = attrs.field(factory=dict, init=False)
-    """First version of each file that an agent saw, by path."""
+    """Hash of the first version of each file that an agent read or wrote, by relative path."""
     _latest: dict[str, str] = attrs.field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -95,29 +96,29 @@ class _FileHistory:
                 self._latest[path] = seen_file.version
 
     def paths(self) -> list[str]:
-        """Return the paths of all files that may have existed."""
+        """Return the paths of all files now on disk, in the commit before the session, or seen by agents; sorted."""
         listed = _git(self.project, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
         now = _walk(self.project) if listed is None else _names(listed)
         before = () if self.base is None else _names(_git(self.project, "ls-tree", "-rz", "--name-only", self.base))
         return sorted({*now, *before, *self._seen})
 
     def first(self, path: str, unknown: list[str]) -> str | None:
-        """Return the text of *path* at the start of the session; None if the file did not exist or is not known."""
+        """Return the initial text of *path*; None if new or unknown. A remark on any doubt is added to *unknown*."""
         candidates = [text for text in self._candidates(path) if text is not None]
         seen = self._seen.get(path)
         known = next((text for text in candidates if seen in (None, _version(text))), None)
         if known is not None and (text := _decoded(known)) is None:
-            unknown.append(f"{path} is omitted: it is not text")
+            unknown.append(f"{path} is omitted: it is not text; make a command create it if a run needs it")
         if known is not None:
             return text
         # A file that was written before any agent read it did not exist.
         read = {self._relative(Path(str(call["input"].get("file_path")))) for _, call in self._calls("Read")}
         is_new = seen is None or (path not in read and path in self.written(()))
         if candidates and not is_new:
-            unknown.append(f"{path} may differ from what the agents saw first; the closest known version is used")
+            unknown.append(f"{path} may differ from the version that the agents saw first; check its text")
             return _decoded(candidates[0])
         if not is_new:
-            unknown.append(f"the first content of {path} is not known")
+            unknown.append(f"the first content of {path} is not known; add the file by hand if a run needs it")
         return None
 
     def _candidates(self, path: str) -> Iterator[bytes | None]:
@@ -138,7 +139,7 @@ class _FileHistory:
                 yield from (text.encode(), f"{text}\n".encode())
 
     def written(self, elsewhere: Sequence[str]) -> list[str]:
-        """Return the files that agents changed with tools, except the agents in *elsewhere*."""
+        """Return the paths of files changed by successful tool calls, without calls of the agents in *elsewhere*."""
         paths = (
             self._relative(Path(str(call["input"].get(argument))))
             for tool, argument in _CHANGES.items()
@@ -150,11 +151,11 @@ class _FileHistory:
         return sorted({path for path in paths if path is not None})
 
     def last(self, path: str, found: RecordedFiles) -> None:
-        """Record the content of *path* if it is the version that an agent wrote last."""
+        """Store the current text of *path* in `found.last`; if it changed after agents saw it, add a remark instead."""
         file = self.project / path
         content = file.read_bytes() if file.is_file() else None
         if content is None or _version(content) != self._latest.get(path):
-            found.unknown.append(f"{path} was changed after the agents wrote it, so there is no expectation for it")
+            found.unknown.append(f"{path} was changed after the agents wrote it, so no expectation checks its text")
         elif (text := _decoded(content)) is not None and len(content) <= FILE_LIMIT:
             found.last[path] = text
 
@@ -164,7 +165,7 @@ class _FileHistory:
                 yield from ((agent_turns, call) for call in reply.calls if call["name"] == tool)
 
     def _relative(self, path: Path) -> str | None:
-        """Return *path* relative to the project; None if it is outside."""
+        """Return *path* relative to the project directory; None if it is outside this directory."""
         whole = self.project / path
         return str(whole.relative_to(self.project)) if whole.is_relative_to(self.project) else None
 
@@ -175,7 +176,7 @@ def _version(content: bytes) -> str:
 
 
 def _decoded(content: bytes) -> str | None:
-    """Decode *content*; None if it is not text that YAML can express."""
+    """Decode *content* as UTF-8; None if it is not UTF-8, or contains control characters, which YAML cannot express."""
     try:
         text = content.decode()
     except UnicodeDecodeError:
@@ -184,7 +185,7 @@ def _decoded(content: bytes) -> str | None:
 
 
 def _git(project: Path, *arguments: str) -> bytes | None:
-    """Run git and return its output; None if it fails or is not installed."""
+    """Run git in the directory *project* and return its output; None if git fails or is not installed."""
     command = ("git", "-C", str(project), *arguments)
     try:
         done = subprocess.run(command, capture_output=True, check=False)  # noqa: S603 - the user's own git
@@ -198,7 +199,7 @@ def _names(listed: bytes | None) -> list[str]:
 
 
 def _walk(project: Path) -> list[str]:
-    """List the files below *project*, stopping early at a high number."""
+    """Return the relative paths of files below *project*, without `.git` and caches; stop at more than 1,000 files."""
     found: list[str] = []
     for directory, names, files in os.walk(project):
         names[:] = sorted(name for name in names if name not in _SKIPPED)

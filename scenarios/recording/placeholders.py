@@ -1,4 +1,4 @@
-"""Replaces paths and ids of a recorded session by placeholders."""
+"""Replaces paths and ids in the texts of a recorded session, so that the recorded scenario runs on any machine."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -8,36 +8,37 @@ from typing import Any
 import attrs
 
 SCRATCH = r"scratch directory: (.+)"
-"""Text by which an agent is told its scratch directory."""
+"""Pattern of the text in the agents' prompt that names their scratch directory (directory for temporary files)."""
 _IDS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\b"), "([0-9a-f-]+)"),
     (re.compile(r"\b\d{8}-\d{6}-[0-9a-f]{6}\b"), "([0-9a-f-]+)"),
     (re.compile(r"\btoolu_\w+"), r"(toolu_\w+)"),
 )
-"""Patterns of message and approval ids, session ids and call ids, each with a group that matches any such id."""
+"""Patterns of the ids of messages, approvals, sessions and tool calls, each with a group for any id of its kind."""
 _ANY_ID = re.compile("|".join(pattern.pattern for pattern, _ in _IDS))
 _CONTEXTS = (4, 8, 16, 32, 64)
-"""Lengths of the context before an id that a slot searches for; the shortest one that finds the id is used."""
+"""Number of characters before an id that a slot `{{/expression/}}` searches for; the lowest that works is used."""
 _OWN = re.compile(r"(?<![\w./~-])/(?:home|Users|root|tmp|var|mnt|media|srv|run)/[\w./+@-]*\w")
-"""Absolute paths that may not exist on another machine."""
+"""Pattern of absolute paths that may not exist on another machine, such as `/home/me/notes.txt`."""
 
 
 @attrs.define(eq=False, kw_only=True)
 class Placeholders:
-    """Replaces paths and ids in the texts of one recording, and collects what it could not replace."""
+    """Replaces paths and ids in the texts of one recorded session, and collects those that it cannot replace."""
 
     project: Path
     session: Path
-    """Directory of the session."""
+    """Directory with the files of the recorded session."""
     home: Path
-    """Home directory of the user."""
+    """Home directory of the user; `~` replaces it in recorded texts."""
     strange: dict[str, None] = attrs.field(factory=dict)
-    """Remaining texts that are specific to this machine or session."""
+    """Paths, ids and other parts that stay specific to this machine or session, as keys in order of discovery."""
 
     def mask_text(self, text: str, inputs: Sequence[str] = (), directory: Path | None = None) -> str:
-        """Return *text* of an agent in *directory* for any machine; *inputs* are the texts that the agent has received.
+        """Return *text*, recorded from an agent that worked in *directory*, with paths and ids usable on any machine.
 
-        Ids that occur in *inputs* become slots of the script, and `{{` in the text is escaped.
+        An id that occurs in *inputs*, the texts that the agent had received, becomes a slot `{{/expression/}}`. A run
+        fills the slot with the id that the agent receives then. A literal `{{` in *text* is escaped.
         """
         text = text.replace("{{", "{{open}}")
         scratch = str(self.session / "scratch")
@@ -49,14 +50,14 @@ class Placeholders:
         return text
 
     def mask_plain(self, text: str) -> str:
-        """Return *text*, which is not part of a script, for any machine."""
+        """Return *text*, such as the task, with paths usable on any machine; ids stay and are added to `strange`."""
         text = self._plain(text, None)
         for found in _ANY_ID.findall(text):
             self.strange[found] = None
         return text
 
     def mask_value(self, value: Any, inputs: Sequence[str] = (), directory: Path | None = None) -> Any:
-        """Apply `mask_text` to all strings of a JSON value, but not to its keys."""
+        """Return the JSON value *value* with `mask_text` applied to all strings in it, except the keys of objects."""
         if isinstance(value, str):
             return self.mask_text(value, inputs, directory)
         if isinstance(value, dict):
@@ -86,7 +87,7 @@ class Placeholders:
 
 
 def _contexts(id_: str, inputs: Sequence[str]) -> Iterator[str]:
-    """Yield the text before *id_* on its line, where it was received last; shorter ones first."""
+    """Yield ever longer texts before *id_* on its line, in the last of *inputs* with this id; nothing if none has."""
     text = next((each for each in reversed(inputs) if id_ in each), None)
     if text is None:
         return

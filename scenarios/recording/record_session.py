@@ -1,4 +1,4 @@
-"""Records an ended session as a scenario in readable YAML, with remarks on what could not be recorded."""
+"""Converts an ended session to a scenario file (YAML test that repeats it), with remarks on what is not recorded."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -34,36 +34,36 @@ from coterie.scenarios.runner.run_record import sweep_mail, without_text_events
 from coterie.session_directory import MAIN, SessionDirectory
 
 ABOUT = 100
-"""Maximum length of the part of the task in `about`."""
+"""Maximum number of characters of the task that the `about` line of the scenario repeats."""
 REMARKS = 40
-"""Maximum number of remarks of one kind."""
+"""Maximum number of remarks on files, and also of remarks on machine-specific texts; further ones are left out."""
 
 
 @attrs.frozen(kw_only=True)
 class RecordedScenario:
-    """A scenario made from a session."""
+    """Text of a scenario file made from an ended session; not yet written to disk."""
 
     text: str
     remarks: tuple[str, ...]
-    """Remarks on what is unknown or may differ in a run; the text contains them too."""
+    """Remarks on what is unknown or may differ when the scenario runs; `text` contains them as comments."""
 
 
 def record_session(session: SessionDirectory, name: str) -> RecordedScenario:
-    """Make the scenario *name* from *session*, which must have ended. Blocks.
+    """Return a scenario (YAML test) named *name* that repeats *session*, which must have ended. Blocks.
 
-    Raises `ConfigInvalid` for a session that is running, has no replies or cannot be read.
+    Raises `ConfigInvalid` if the session is running, its lead (first agent) got no model reply, or a file is damaged.
     """
     if is_running(session):
-        raise ConfigInvalid(f"session {session.id}", "is running; record it when it has ended, or `coterie stop` it")
+        raise ConfigInvalid(f"session {session.id}", "is running; stop it with `coterie stop`, then record it")
     agents = {
         key: agent_turns for key, agent_turns in read_agent_turns(session.directory).items() if agent_turns.replies
     }
     if MAIN not in agents:
-        raise ConfigInvalid(f"session {session.id}", "has nothing to record: its lead has no reply of a model")
+        raise ConfigInvalid(f"session {session.id}", "has nothing to record (no model reply); choose another one")
     events = without_text_events(read_session(session.directory))
     for observed in events:
         if isinstance(damage := observed.event, LineUnreadable):
-            raise ConfigInvalid(str(session.directory / damage.file), f"line {damage.line}: {damage.reason}")
+            raise ConfigInvalid(str(session.directory / damage.file), f"line {damage.line} is damaged: {damage.reason}")
     mail = trio.run(sweep_mail, session, Clock.from_environment())
     path = session.directory / LEDGER
     ledger = list(read_ledger(path).lines) if path.exists() else []
@@ -72,7 +72,7 @@ def record_session(session: SessionDirectory, name: str) -> RecordedScenario:
 
 @attrs.define(eq=False, kw_only=True)
 class _Recorder:
-    """Makes one recording."""
+    """Builds the scenario file of one ended session from its events, transcripts, mail and log of paid model calls."""
 
     session: SessionDirectory
     name: str
@@ -90,7 +90,7 @@ class _Recorder:
         found = find_files(self.session.project, self.session.started, self.agents, list(self._elsewhere()))
         fields = {key: value for key, value in self._fields(found).items() if value not in (None, {}, [])}
         strange = list(self.placeholders.strange)[:REMARKS]
-        own = (f"it contains {each}, which is specific to the recorded machine or session" for each in strange)
+        own = (f"specific to the recorded machine or session; edit it if a run fails: {each}" for each in strange)
         remarks = (*found.unknown[:REMARKS], *dict.fromkeys(self.remarks), *own)
         head = [
             f"Recorded from a session of {len(self.agents)} agents by `coterie scenario record`.",
@@ -141,33 +141,33 @@ class _Recorder:
         return {str(envelope.id): envelope for envelope in stored if envelope is not None}
 
     def _elsewhere(self) -> dict[str, Path]:
-        """Return the directories of agents that worked outside the project."""
+        """Return the working directories of agents that did not work in the project directory, by agent name."""
         directories = {each.agent: str(each.members["project"]) for each in self.events if each.kind == "started"}
         return {name: Path(path) for name, path in directories.items() if Path(path) != self.session.project}
 
 
 def _plain(reply: Mapping[str, Any]) -> dict[str, Any]:
-    """Write a single signal as a string instead of a list."""
+    """Return a copy of a script reply in which a list with a single signal, `until: [a]`, becomes text, `until: a`."""
     signals = {key: reply[key] for key in ("asked", "until", "signal") if key in reply}
     return {**reply, **{key: names[0] if len(names) == 1 else names for key, names in signals.items()}}
 
 
 WIDTH = 110
 SHORT = 90
-"""Maximum length of a mapping that is written on one line."""
+"""Maximum number of characters of a mapping that is written on one line of YAML."""
 _MAP = "tag:yaml.org,2002:map"
 
 
 class _Dumper(yaml.SafeDumper):
-    """YAML dumper for scenarios, which are YAML 1.2."""
+    """YAML dumper that writes scenario files: list items are indented below their key, and aliases are not used."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: FBT002 - overrides PyYAML
-        """Indent lists below their key."""
+        """Indent the items of a list deeper than its key; PyYAML would write them at the same depth."""
         del indentless
         super().increase_indent(flow, indentless=False)
 
     def ignore_aliases(self, data: object) -> bool:
-        """Write repeated values in full instead of as aliases."""
+        """Return True, so that a repeated value is written in full each time instead of as a YAML alias."""
         del data
         return True
 
@@ -183,18 +183,18 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 
 
 def _mapping(dumper: yaml.SafeDumper, mapping: dict[str, Any]) -> yaml.MappingNode:
-    """Represent a mapping; one with few short values goes on one line."""
+    """Return the YAML node of a mapping; a mapping with few short values is written on one line, in braces."""
     is_short = all(isinstance(value, str | int | float | None) and "\n" not in str(value) for value in mapping.values())
     is_short = is_short and sum(len(f"{key}: {value}, ") for key, value in mapping.items()) < SHORT
     return dumper.represent_mapping(_MAP, mapping.items(), flow_style=is_short)
 
 
 class _Section(dict[str, Any]):
-    """A mapping that is written in block style."""
+    """Mapping that `_Dumper` writes in block style: one key per line, never in braces on one line."""
 
 
 def _list(dumper: yaml.SafeDumper, items: list[Any]) -> yaml.SequenceNode:
-    """Represent a list; items with one key are written without braces."""
+    """Return the YAML node of a list with one item per line; mappings with one key are written without braces."""
     spread = [_Section(item) if isinstance(item, dict) and len(item) == 1 else item for item in items]
     return dumper.represent_sequence("tag:yaml.org,2002:seq", spread, flow_style=not items)
 
@@ -208,7 +208,7 @@ _Dumper.add_representer(
 
 
 def scenario_text(fields: Mapping[str, Any], remarks: Iterable[str]) -> str:
-    """Serialize *fields* with *remarks* as comments at the top; top-level keys are separate sections."""
+    """Return the text of a scenario file: *remarks* as comments, then *fields*, its keys and values, as YAML."""
     head = "".join(f"# {line}\n" for remark in remarks for line in remark.splitlines())
     sections = (
         yaml.dump(_Section({key: value}), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=WIDTH)

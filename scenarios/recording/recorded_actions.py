@@ -1,4 +1,4 @@
-"""Steps, user actions and faults of a recorded session."""
+"""Derives the steps (commands of the user), user actions and faults of a scenario from a recorded session."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -17,7 +17,7 @@ from coterie.scenarios.runner.event_pattern import EventPattern
 from coterie.session_directory import MAIN
 
 AGAIN = "again"
-"""Prefix of the root's reason for restarting an agent."""
+"""First word of the reason in an `agent_changed` event by which the root (supervisor process) restarts an agent."""
 _IDENTIFYING: Mapping[str, tuple[str, ...]] = {
     "started": ("incarnation",),
     "replied": ("turn",),
@@ -25,23 +25,23 @@ _IDENTIFYING: Mapping[str, tuple[str, ...]] = {
     "tool_ended": ("name",),
     "finished": (),
 }
-"""Events that can trigger an action, with the fields that identify one."""
+"""Event kinds that can trigger a recorded action, each with the fields that a trigger compares besides the agent."""
 
 
 @attrs.frozen(kw_only=True)
 class RecordedRun:
-    """One `coterie run` or `coterie resume`."""
+    """Period in which the recorded session ran: from one `coterie run` or `coterie resume` to the end of the lead."""
 
     began: float
     ended: float | None
-    """None without a recorded end: the root was killed, or the machine stopped."""
+    """Time when the lead (first agent) ended; None if the root (supervisor process) was killed first."""
     last: float
-    """Time of the last event before the next run."""
+    """Time of the last event of this run, before the next run began."""
 
 
 @attrs.define(eq=False, kw_only=True)
 class RecordedActions:
-    """Derives steps, user actions and faults from the events and the mail of a session."""
+    """Derives the lists `steps`, `human` (user actions) and `faults` of a scenario from a session's events and mail."""
 
     events: Sequence[SessionEvent]
     messages: Mapping[str, Envelope]
@@ -50,7 +50,7 @@ class RecordedActions:
     remarks: list[str] = attrs.field(factory=list)
 
     def runs(self) -> list[RecordedRun]:
-        """Return each start and resume of the session."""
+        """Return the runs of the session by time: the first start, and each resume by the user."""
         changes = [(each.at, each.event) for each in self.events if isinstance(each.event, AgentChanged)]
         lead = [(at, event) for at, event in changes if event.name == MAIN]
         starts = [at for at, event in lead if event.state == "starting" and not event.what.startswith(AGAIN)]
@@ -62,7 +62,7 @@ class RecordedActions:
         return runs
 
     def steps(self) -> list[Any]:
-        """Return the commands of the user, one after another."""
+        """Return the `steps` list: `run`, a `resume` for each later run, and mail that the user sent between runs."""
         runs, steps = self.runs(), list[Any](["run"])
         for run, following in pairwise(runs):
             for message in self._by_user():
@@ -75,15 +75,15 @@ class RecordedActions:
         return steps
 
     def user_actions(self) -> list[dict[str, Any]]:
-        """Return what the user did while the team was running."""
+        """Return the `human` list: what the user approved, rejected, mailed and stopped while agents were running."""
         return [*self._verdicts(), *self._messages(), *self._stops()]
 
     def faults(self) -> list[dict[str, Any]]:
-        """Return the kills of processes that were restarted afterwards."""
+        """Return the `faults` list: a kill for each agent that was restarted, and for each killed root process."""
         return [*self._crashes(), *self._root_crashes()]
 
     def _resume_text(self, began: float) -> str:
-        """Return the user's text of the resume at *began*."""
+        """Return the message that the user passed to `coterie resume` at the time *began*; empty if there was none."""
         runs = [run.began for run in self.runs()]
         until = next((at for at in runs if at > began), float("inf"))
         bodies = {message.body for message in self._by_user()}
@@ -110,12 +110,12 @@ class RecordedActions:
                 continue
             if self._is_busy(to, message.created):
                 self.remarks.append(
-                    f"the user's message to {to} may arrive a turn later, because it is sent by a command"
+                    f"the user's message to {to} may arrive a turn later in a run, because a command sends it"
                 )
             yield {**trigger, "do": "mail", "to": to, "text": self.placeholders.mask_plain(message.body)}
 
     def _stops(self) -> Iterator[dict[str, Any]]:
-        """Yield the interruptions of the lead; its agents stop with it."""
+        """Yield a `stop` action, which stops the session, for each time the user interrupted the lead (first agent)."""
         for number, observed in enumerate(self.events):
             event = observed.event
             if observed.agent == MAIN and isinstance(event, Finished) and event.reason == "cancelled":
@@ -124,7 +124,7 @@ class RecordedActions:
                     yield {**trigger, "do": "stop"}
 
     def _is_busy(self, name: str, at: float) -> bool:
-        """True if *name* was not waiting for mail at the time *at*."""
+        """True if the agent *name* was working at the time *at*: no reply yet, or tool calls in its last reply."""
         replies = self.agents[name].replies if name in self.agents else []
         reply = next((each for each in reversed(replies) if each.at <= at), None)
         return reply is None or bool(reply.calls)
@@ -148,7 +148,7 @@ class RecordedActions:
             yield act
 
     def _crashes(self) -> Iterator[dict[str, Any]]:
-        """Yield kills of agents that the root restarted."""
+        """Yield a `kill` fault for each agent process that was killed or failed, and was restarted by the root."""
         for number, observed in enumerate(self.events):
             event = observed.event
             if not isinstance(event, AgentChanged) or event.state not in ("killed", "failed"):
@@ -172,7 +172,7 @@ class RecordedActions:
                 yield {**trigger, "do": "kill", "target": "root"}
 
     def _trigger(self, indexes: Sequence[int]) -> dict[str, Any] | None:
-        """Return a trigger for the last identifying event at *indexes*, with its occurrence number."""
+        """Return a trigger (`when`, `nth`) for the last event at *indexes* that can be a trigger; None if none can."""
         index = next((i for i in reversed(indexes) if self.events[i].kind in _IDENTIFYING), None)
         if index is None:
             return None

@@ -1,6 +1,7 @@
-"""Replies of a recorded session as a script, with signals that keep the recorded order of messages.
+"""Converts the model replies of a recorded session to a script: a list of replies for each agent.
 
-A reply waits only for a reply that was earlier in the recorded session. So two replies never wait for each other.
+Signals, for which a reply can wait, keep the recorded order of messages between agents. A reply waits only for a reply
+that was earlier in the recorded session, so two replies never wait for each other.
 """
 
 import re
@@ -19,12 +20,12 @@ from coterie.scenarios.recording.transcript_turns import AgentTurns, Block, Mode
 
 NOT_RECORDED = "(reply of the model not recorded)"
 _STARTED = re.compile(r"([a-z0-9][a-z0-9-]*) (?:works in the background|has ended|is at work|is running)\b")
-"""Start of the result of an Agent call that has started an agent."""
+"""Pattern of the result of an Agent tool call that started an agent; its group is the name of this agent."""
 _USUAL = ("end_turn", "tool_use")
 
 
 def agent_replies(agent_turns: AgentTurns, placeholders: Placeholders, directory: Path | None) -> list[dict[str, Any]]:
-    """Return the script replies of one agent, which worked in *directory*; the first is for turn 1."""
+    """Return one script reply per turn (model call) of an agent in *directory*; unrecorded ones get a standard text."""
     by_turn = {reply.turn: reply for reply in agent_turns.replies}
     last = max(by_turn, default=0)
     return [
@@ -38,7 +39,7 @@ def agent_replies(agent_turns: AgentTurns, placeholders: Placeholders, directory
 def scripted_reply(
     reply: ModelTurn, agent_turns: AgentTurns, placeholders: Placeholders, directory: Path | None
 ) -> dict[str, Any]:
-    """Convert one reply: thinking, text and calls under separate keys, or all blocks if their order differs."""
+    """Return a recorded reply as a script reply: keys `thinking`, `text`, `tools`, or `content` for another order."""
     inputs = agent_turns.inputs[: reply.inputs]
     converted = [part for block in _named(reply, agent_turns) if (part := _part(block, placeholders))]
     parts: list[dict[str, Any]] = placeholders.mask_value(converted, inputs, directory)
@@ -50,10 +51,8 @@ def scripted_reply(
 
 
 def _named(reply: ModelTurn, agent_turns: AgentTurns) -> list[Block]:
-    """Return the blocks of a reply; unnamed agents started together get their recorded names.
-
-    Otherwise they would be numbered in the order in which they start, which is a race.
-    """
+    """Return the blocks of a reply. If it starts several unnamed agents, their calls get the recorded agent names."""
+    # Otherwise the agents would be numbered in the order in which they start, which is a race.
     nameless = [call["id"] for call in reply.calls if call["name"] == "Agent" and "name" not in call["input"]]
     blocks = list(reply.blocks)
     for index, block in enumerate(blocks):
@@ -64,7 +63,7 @@ def _named(reply: ModelTurn, agent_turns: AgentTurns) -> list[Block]:
 
 
 def _part(block: Block, placeholders: Placeholders) -> dict[str, Any] | None:
-    """Convert a block; None if it is empty or only its own model can read it."""
+    """Return a content block as a part of a script reply; None if it is empty, encrypted or of an unknown type."""
     match block.get("type"):
         case "text" if block["text"]:
             return {"text": block["text"]}
@@ -75,12 +74,12 @@ def _part(block: Block, placeholders: Placeholders) -> dict[str, Any] | None:
         case "text" | "thinking" | "redacted_thinking":
             return None
         case kind:
-            placeholders.strange[f"a block of type {kind}, which is omitted"] = None
+            placeholders.strange[f"a reply block of type {kind}, which is omitted"] = None
             return None
 
 
 def _in_order(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Return thinking, one text and tool calls under separate keys; None if the blocks are not in this order."""
+    """Return *parts* under the keys `thinking`, `text` and `tools`; None for another order or several texts."""
     kinds = [next(iter(part)) for part in parts]
     if kinds.count("text") > 1 or kinds != sorted(kinds, key=("thinking", "text", "tool").index):
         return None
@@ -96,24 +95,24 @@ def _in_order(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
 
 
 MOMENT = 1.0
-"""Delay in seconds that lets an agent's final report be stored; the API server gets no signal for that."""
+"""Delay of a reply in seconds, so that another agent's final report is stored first; no signal reports that."""
 
 ReplyScript = Mapping[str, list[dict[str, Any]]]
 
 
 @attrs.define(eq=False, kw_only=True)
 class Barriers:
-    """Adds signals to the replies of a script."""
+    """Adds signals, for which other replies wait, to a script, so that messages arrive in the turns as recorded."""
 
     script: ReplyScript
     agents: Mapping[str, AgentTurns]
     messages: Mapping[str, Envelope]
-    """All stored messages, by id."""
+    """All messages stored in the session, by message id."""
     remarks: list[str] = attrs.field(factory=list)
-    """Remarks on what a run may do differently."""
+    """Remarks for the user on messages that may arrive in another turn than in the session."""
 
     def put(self) -> None:
-        """Add all signals that are needed."""
+        """Add `signal`, `asked` and `until` to replies in `script` where the order of messages depends on timing."""
         for name, agent_turns in self.agents.items():
             replies = {turn.turn: turn for turn in agent_turns.replies}
             groups: defaultdict[int, list[RecordedDelivery]] = defaultdict(list)
@@ -124,9 +123,9 @@ class Barriers:
                     self._order(name, replies[turn], group)
 
     def _order(self, name: str, before: ModelTurn, group: list[RecordedDelivery]) -> None:
-        """Make *group* arrive at *name* after its reply *before* and before the next one.
+        """Add signals so that the messages *group* reach agent *name* after its reply *before* and before its next one.
 
-        Messages that a tool call waited for need no signal, nor do messages from the agent that it waited for.
+        Messages for which a tool call waited need no signal, nor do other messages of the same sender.
         """
         waited_for = {author for author, _ in self._messages([each for each in group if not each.is_shown])}
         group = [each for each in group if each.is_shown]
@@ -153,7 +152,7 @@ class Barriers:
                     )
 
     def _hold(self, name: str, held: ModelTurn, sender: str, reply: ModelTurn) -> bool:
-        """Delay the reply *held* until the message sent with *reply* is stored; False if *reply* was later."""
+        """Make *held*, a reply of *name*, wait for a signal after *reply* of *sender*; False if *reply* came later."""
         later = next((each for each in self.agents[sender].replies if each.turn == reply.turn + 1), None)
         if later is not None and later.asked < held.at:
             self._wait((name, held.turn), "until", self._raised(sender, later.turn, "asked"))
@@ -165,14 +164,14 @@ class Barriers:
         return True
 
     def _messages(self, group: list[RecordedDelivery]) -> Iterator[tuple[str, Envelope]]:
-        """Yield the delivered messages with the agents that sent them."""
+        """Yield the sender's name and the message of each delivery; mail not sent by a recorded agent is left out."""
         for delivery in group:
             message = self.messages.get(delivery.id)
             if message is not None and (author := _author(message)) in self.agents:
                 yield author, message
 
     def _sending(self, author: str, message: Envelope) -> ModelTurn | None:
-        """Return the reply that sent *message*, or after which its author ended."""
+        """Return the reply of *author* that sent *message*: the last one before its creation; None if there is none."""
         replies = self.agents[author].replies
         return next((reply for reply in reversed(replies) if reply.at <= message.created), None)
 
@@ -189,7 +188,7 @@ class Barriers:
 
 
 def _author(message: Envelope) -> str:
-    """Return the agent that wrote *message*; for a plan that the root forwards, the agent of the plan."""
+    """Return the agent that wrote *message*; for a plan forwarded by the root process, the agent that made the plan."""
     if message.kind != PlanApprovalRequest.kind:
         return message.sender.name
     return PlanApprovalRequest.from_body(message.body).agent or message.sender.name

@@ -1,4 +1,4 @@
-"""Options, settings, team, definitions, limits and expectations of a recorded session."""
+"""Derives the options, settings, team, definitions, limits and expectations of a scenario from a recorded session."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ _HELPERS: Mapping[str, Mapping[str, Any]] = {
     "recall": {"memory": {"recall": {"by": "local"}}},
     "summary": {"progress": {"enabled": False}},
 }
-"""Settings that disable the model calls of a purpose, because the replies of helpers are not recorded."""
+"""Settings that disable the model calls for a purpose, such as `notes`, because their replies are not recorded."""
 _SUBJECTS = {
     "Bash": "command",
     "Read": "file_path",
@@ -44,14 +44,14 @@ USER = "user"
 def recorded_options(
     session: SessionDirectory, events: Sequence[SessionEvent], team: TeamDefinition | None, remarks: list[str]
 ) -> dict[str, Any]:
-    """Return the options of `coterie run` in addition to the task."""
+    """Return the scenario keys for the options of `coterie run` that the session had, such as `agent` and `model`."""
     found: dict[str, Any] = {}
     if team is None and session.agent == COORDINATOR:
         found["coordinator"] = True
     elif team is None and session.agent is not None:
         found["agent"] = session.agent
     if known_models().find(session.model) is None:
-        remarks.append(f"the model {session.model} is not in the model table; the default is used instead")
+        remarks.append(f"the model {session.model} is not in the model table; a run uses the default model")
     else:
         found["model"] = session.model
     starts = [each.event for each in events if each.agent == MAIN and isinstance(each.event, RunStarted)]
@@ -69,7 +69,7 @@ def recorded_settings(
     ledger: Iterable[LedgerEntry],
     placeholders: Placeholders,
 ) -> dict[str, Any]:
-    """Return settings for a run: recorded permission decisions as rules, and no helpers."""
+    """Return the `settings` of the scenario: effort, thinking, recorded permissions as rules, disabled helper calls."""
     found: dict[str, Any] = {}
     lead = agents.get(MAIN)
     if lead is not None and lead.header.get("effort"):
@@ -92,7 +92,7 @@ def recorded_settings(
 
 
 def team_table(team: TeamDefinition, placeholders: Placeholders) -> dict[str, Any]:
-    """Return *team* as the table of a team file."""
+    """Return *team* in the format of a parsed team file, with its texts made independent of this machine."""
     table: dict[str, Any] = {"name": team.name}
     if team.coordinator:
         table["coordinator"] = True
@@ -117,7 +117,7 @@ def team_table(team: TeamDefinition, placeholders: Placeholders) -> dict[str, An
 
 
 def recorded_definitions(project: Path, events: Iterable[SessionEvent]) -> dict[str, str]:
-    """Return the user's definition files of the used agent types, by path below `COTERIE_HOME`."""
+    """Return the texts of the user's definition files of all used agent types, by path relative to `COTERIE_HOME`."""
     used = {each.event.definition for each in events if isinstance(each.event, RunStarted)} - {None}
     known = load_definitions(project).by_name
     sources = {known[name].source for name in used if name is not None and name in known}
@@ -151,7 +151,7 @@ def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
 def _rules(
     events: Sequence[SessionEvent], agents: Mapping[str, AgentTurns], placeholders: Placeholders
 ) -> dict[str, list[str]]:
-    """Return rules for the recorded decisions; a call that the user allowed in the terminal gets its own rule."""
+    """Return permission rules (`allow`, `deny`) for the recorded decisions; a call that the user allowed gets one."""
     found: dict[str, dict[str, None]] = {"allow": {}, "deny": {}}
     for number, observed in enumerate(events):
         event = observed.event
@@ -167,7 +167,7 @@ def _rules(
 
 
 def _named(tool: str, agent: str, behind: Sequence[SessionEvent], agents: Mapping[str, AgentTurns]) -> str | None:
-    """Return a rule for the next call of *tool* by *agent*."""
+    """Return a permission rule, such as `Bash(make)`, for the next call of *tool* by *agent* in the events *behind*."""
     started = (each.event for each in behind if each.agent == agent)
     id_ = next((each.id for each in started if isinstance(each, ToolStarted) and each.name == tool), None)
     calls = (call for reply in agents[agent].replies for call in reply.calls) if agent in agents else ()
@@ -185,13 +185,13 @@ def _lay_over(table: dict[str, Any], other: Mapping[str, Any]) -> None:
 
 
 LIMIT_SECONDS = (60, 600)
-"""Minimum and maximum time limit in seconds."""
+"""Minimum time limit for each run of a session, and maximum time limit of the recorded scenario, in seconds."""
 _REPEATABLE = ("completed", "max_turns", "refused")
-"""End reasons of the lead that a run reproduces."""
+"""Reasons for the end of the lead (first agent) that a run of the scenario reproduces, so expectations check them."""
 
 
 def recorded_limits(runs: Sequence[RecordedRun], ledger: Sequence[LedgerEntry], *, has_faults: bool) -> dict[str, Any]:
-    """Return the limits of a run: a scripted model is faster than the session, but the machine may be slower."""
+    """Return the `limits` of the scenario: twice the recorded time and cost, within bounds; with faults, only time."""
     took = sum(run.ended - run.began for run in runs if run.ended is not None)
     seconds = min(max(LIMIT_SECONDS[0] * len(runs), math.ceil(2 * took)), LIMIT_SECONDS[1])
     if has_faults:
@@ -209,7 +209,7 @@ def recorded_expectations(
     dead: int,
     remarks: list[str],
 ) -> list[dict[str, Any]]:
-    """Return expectations that hold after the session and must hold after a run."""
+    """Return the `expect` list: exit code, agent states, number of replies, files and mail, as the session had them."""
     found: list[dict[str, Any]] = []
     ends = [each.event for each in events if each.agent == MAIN and isinstance(each.event, Finished)]
     if ends and ends[-1].reason in _REPEATABLE:
@@ -218,8 +218,8 @@ def recorded_expectations(
             {"event": {"kind": "finished", "agent": MAIN, "reason": ends[-1].reason}},
         ]
     else:
-        why = f"{MAIN} ended by {ends[-1].reason}" if ends else f"{MAIN} has not finished"
-        remarks.append(f"{why} for a reason that is not recorded, so there is no expectation for the exit code")
+        why = f"{MAIN} ended with {ends[-1].reason}" if ends else f"{MAIN} did not finish"
+        remarks.append(f"{why}, which a run may not repeat, so there is no expectation for the exit code")
     states = {event.name: event.state for each in events if isinstance(event := each.event, AgentChanged)}
     if ended := {name: state for name, state in states.items() if state in END_STATES}:
         found.append({"state": ended})

@@ -1,4 +1,4 @@
-"""Turns of each agent from its transcript: replies, tool results, deliveries, files seen."""
+"""Reads the transcripts (stored conversations) of a session: replies, tool results, mail and files of each agent."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,27 +28,27 @@ Block = dict[str, Any]
 
 @attrs.frozen(kw_only=True, eq=False)
 class ModelTurn:
-    """A reply of the model that is part of the conversation."""
+    """A model reply that became part of the conversation, with the number of its turn, counted from 1."""
 
     turn: int
     blocks: Sequence[Block]
     stop_reason: str
     asked: float
-    """Approximate time of the request, in seconds since 1970."""
+    """Approximate time of the request for this reply, in seconds since 1970."""
     at: float
-    """Time at which the reply was recorded."""
+    """Time when the reply was added to the transcript, in seconds since 1970."""
     inputs: int
-    """Number of the agent's input texts at the time of the request."""
+    """Number of texts in `AgentTurns.inputs` that the agent had received before this reply."""
 
     @property
     def calls(self) -> list[Block]:
-        """Tool calls of the reply."""
+        """Tool calls in this reply, as `tool_use` blocks of the model API."""
         return [block for block in self.blocks if block.get("type") == "tool_use"]
 
 
 @attrs.frozen(kw_only=True)
 class RecordedResult:
-    """Result of a tool call."""
+    """Result of one tool call: its text for the model, and True in `is_error` if the call failed."""
 
     text: str
     is_error: bool
@@ -56,19 +56,19 @@ class RecordedResult:
 
 @attrs.frozen(kw_only=True)
 class RecordedDelivery:
-    """Delivery of a message to the agent."""
+    """Delivery of one message from another agent or the user: message id, turn and time."""
 
     id: str
     turn: int
-    """Last turn that the model had answered; 0 for none."""
+    """Number of the last turn whose reply came before the delivery; 0 if the message came before the first reply."""
     at: float
     is_shown: bool
-    """True if the message is in the conversation as mail; False if it is the result of a waiting call."""
+    """True if the agent got the message as mail; False if a tool call that waited for the message returned it."""
 
 
 @attrs.frozen(kw_only=True)
 class SeenFile:
-    """A version of a file that the agent has read or written."""
+    """A file that the agent read or wrote at the time `at`; `version` is the hash of its content then."""
 
     path: Path
     version: str
@@ -77,27 +77,27 @@ class SeenFile:
 
 @attrs.define(eq=False, kw_only=True)
 class AgentTurns:
-    """The recorded turns and inputs of one agent."""
+    """Replies, inputs, tool results, mail and files of one agent, collected from the records of its transcript."""
 
     name: str
     replies: list[ModelTurn] = attrs.field(factory=list)
     count: int = 0
-    """Number of all replies, including interrupted ones that were requested again."""
+    """Number of all model replies, including interrupted replies that were requested again."""
     inputs: list[str] = attrs.field(factory=list)
-    """User texts and texts of tool results, in order."""
+    """Texts that the agent received, in order: texts of user messages and tool results."""
     results: dict[str, RecordedResult] = attrs.field(factory=dict)
-    """Results by the id of the call."""
+    """Results of the tool calls, by the id of the call."""
     deliveries: list[RecordedDelivery] = attrs.field(factory=list)
     seen_files: list[SeenFile] = attrs.field(factory=list)
     user_texts: list[tuple[float, str]] = attrs.field(factory=list)
-    """User texts and the task, with their times."""
+    """The task and later texts from the user, each with its time in seconds since 1970."""
     header: Block = attrs.field(factory=dict)
-    """Other parameters of the first request: model, thinking, effort ..."""
+    """Parameters of the first model request apart from the messages, such as `model`, `thinking` and `effort`."""
     _message: MessageRecord | None = None
-    """The last recorded message."""
+    """Last message record of the transcript; None after the reply record that belongs to it."""
 
     def handle(self, record: Record) -> None:
-        """Process the next record."""
+        """Add the content of *record*, the next record of the transcript, to the fields of this object."""
         match record:
             case EpochRecord():
                 self.header = self.header or msgspec.json.decode(restore_json(record.header))
@@ -153,9 +153,9 @@ class AgentTurns:
 
 
 def read_agent_turns(directory: Path) -> dict[str, AgentTurns]:
-    """Return the turns of every agent of the session in *directory* that has a transcript, by name.
+    """Return the content of the transcript of each agent of the session in *directory*, by agent name. Blocks.
 
-    An incomplete last record is skipped. Blocks. Raises `ConfigInvalid` for a corrupt transcript.
+    An incomplete last record is skipped. Raises `ConfigInvalid` for a corrupt or unreadable transcript.
     """
     return {path.parent.name: _read(path) for path in sorted(directory.glob("agents/*/transcript.jsonl"))}
 
@@ -170,7 +170,7 @@ def _read(path: Path) -> AgentTurns:
     except TranscriptCorrupt as exc:
         raise ConfigInvalid(str(path), f"is corrupt: {exc}; run `coterie doctor` for details") from exc
     except OSError as exc:
-        raise ConfigInvalid(str(path), f"cannot be read: {exc.strerror}") from exc
+        raise ConfigInvalid(str(path), f"cannot be read: {exc.strerror}; correct its permissions") from exc
     return agent_turns
 
 
@@ -179,7 +179,7 @@ def _blocks(message: MessageRecord | EpochMessage) -> list[Block]:
 
 
 def _text(block: Block) -> str:
-    """Return the text of a block, or of the tool result in it."""
+    """Return the text of a text block, or the texts in a tool result; empty for a block without text."""
     content = block.get("content", ()) if block.get("type") == "tool_result" else (block,)
     if isinstance(content, str):
         return content

@@ -1,4 +1,4 @@
-"""Isolated environment of a scenario run: workspace, home, sockets and clock."""
+"""Isolated environment of a scenario run: temporary directories, environment variables and clock."""
 
 import os
 import shutil
@@ -21,7 +21,7 @@ from coterie.scenarios.runner.scenario import IoFault, Scenario
 
 
 def toml_text(mapping: Mapping[str, Any]) -> str:
-    """Serialize *mapping* as TOML, one key per line, nested tables inline; no value may be None."""
+    """Return *mapping* as TOML text: one line for each key, nested tables inline. No value may be None."""
     return "".join(f"{_toml_string(key)} = {_toml_value(value)}\n" for key, value in mapping.items())
 
 
@@ -40,7 +40,7 @@ def _toml_string(value: object) -> str:
 
 SEED_VARIABLE = "COTERIE_SEED"
 REMOVED_PREFIXES = ("COTERIE_", "CLAUDE_", "ANTHROPIC_", "GIT_")
-"""Prefixes of variables that configure the user's own sessions; the run does not inherit them."""
+"""Prefixes of environment variables that configure the user's own programs; a run does not inherit them."""
 _IDENTITY = {
     **dict.fromkeys(("GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"), "Coterie"),
     **dict.fromkeys(("GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"), "coterie@localhost"),
@@ -53,57 +53,57 @@ _IDENTITY = {
 
 @attrs.frozen(kw_only=True)
 class ScenarioEnvironment:
-    """Directories and environment variables of one run."""
+    """Directories and environment variables of one scenario run; all files are below the temporary directory `root`."""
 
     root: Path
     variables: Mapping[str, str]
-    """Environment variables of every command of the run."""
+    """All environment variables of the processes of the run."""
 
     @property
     def project(self) -> Path:
-        """Working directory of the team."""
+        """Directory of the run's workspace, in which its commands and agents work."""
         return self.root / "project"
 
     @property
     def home(self) -> Path:
-        """`COTERIE_HOME`."""
+        """Directory with the user files and sessions of the run; the value of `COTERIE_HOME` for its processes."""
         return self.root / "home"
 
     @property
     def script(self) -> Path:
-        """Script file of the first session."""
+        """File with the script (scripted model replies) of the first session."""
         return self.root / "script.yaml"
 
     def script_of(self, session: str) -> Path:
-        """Return the script file of the second session *session*."""
+        """Return the path of the script (scripted model replies) of the additional session *session*."""
         return self.root / f"script-{session}.yaml"
 
     @property
     def team(self) -> Path:
-        """Team file; missing if the scenario has no team."""
+        """Team file, which lists the agents of the first session; missing if the scenario has no team."""
         return self.root / "team.toml"
 
     @property
     def errors(self) -> Path:
-        """Log of the commands' standard error."""
+        """File that collects the standard error of all commands of the run."""
         return self.root / "errors.log"
 
     @property
     def faults(self) -> Path:
-        """File of mail and disk faults; missing if the scenario has none."""
+        """File with rules for the mail and disk faults to inject; missing if the scenario has no such faults."""
         return self.root / "faults.jsonl"
 
     @property
     def clock(self) -> Clock:
-        """Clock of all processes of the run, including the API server."""
+        """Clock of all processes of the run, including the API server; a fault can advance it."""
         return Clock(file=Path(self.variables[CLOCK_FILE_VARIABLE]))
 
 
 @contextmanager
 def open_environment(scenario: Scenario, seed: int, *, is_kept: bool) -> Iterator[ScenarioEnvironment]:
-    """Create the environment of one run of *scenario* and apply its variables to this process until the block ends.
+    """Create the files for one run of *scenario*, and set the run's environment variables in this process.
 
-    The environment is then removed unless *is_kept*. Blocks. Raises `OSError`, and `CalledProcessError` if git fails.
+    The end of the block undoes both, but keeps the files if *is_kept*. Blocks. Raises `OSError`, `CalledProcessError`.
     """
     # A short path, because socket paths below it have a length limit.
     root = Path(tempfile.mkdtemp(prefix="coterie-scenario-"))
@@ -138,7 +138,7 @@ def _variables(root: Path, seed: int) -> dict[str, str]:
 
 @contextmanager
 def _environ(variables: Mapping[str, str]) -> Iterator[None]:
-    """Replace the environment of this process, which locates sessions by it as the commands do."""
+    """Replace all environment variables of this process by *variables*; restore them at the end of the block."""
     before = dict(os.environ)
     os.environ.clear()
     os.environ.update(variables)
@@ -167,7 +167,7 @@ def _set_up(environment: ScenarioEnvironment, scenario: Scenario) -> None:
 
 
 def write_files(directory: Path, texts: Mapping[str, str]) -> None:
-    """Write *texts*, by path below *directory*."""
+    """Write *texts*, a mapping from relative path to content, as files below *directory*; create its directories."""
     for name, text in texts.items():
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)

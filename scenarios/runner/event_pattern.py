@@ -1,4 +1,4 @@
-"""Event patterns: the kind of an event and the members it must have."""
+"""Event patterns of scenario files: the kind of an event, and field values that the event must have."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -11,31 +11,31 @@ from coterie.scenarios.api_server.script.located_yaml import YamlNode, known_nam
 from coterie.scenarios.api_server.script.scripted_reply import TextPattern
 
 KINDS: Mapping[str, type] = {str(kind.__struct_config__.tag): kind for kind in (*EVENTS, *DERIVED_EVENTS)}
-"""Known event types by kind."""
+"""Event classes by the `kind` with which a pattern names them, such as `finished`."""
 AGENT = "agent"
-"""Field of every event: the agent that the event belongs to."""
+"""Name of the field, present in every event, that contains the name of the event's agent."""
 KIND = "kind"
 _OF_AGENTS = {"agent_changed": ("name", "parent"), "approval_asked": ("name",), "approval_decided": ("name",)}
-"""Other fields that name an agent, by event kind."""
+"""Fields that contain an agent name in addition to `agent`, by event kind."""
 
 
 @attrs.frozen(kw_only=True)
 class EventPattern:
-    """An event kind and the fields that an event must have to match.
+    """Pattern that an event matches if it has this kind and these fields (`members`).
 
-    A string matches if it is equal to the field, or as `/regular expression/` if it is found in the field. A list
-    matches if one item matches; an object matches if the named fields match.
+    A text must equal the field; a `/regular expression/` must match a part of the field. A field that is a list matches
+    if one of its items matches; a field that is an object, if its fields named in the pattern match.
     """
 
     kind: str
     members: Mapping[str, Any] = attrs.field(factory=dict)
 
     def matches(self, observed: SessionEvent) -> bool:
-        """True if *observed* matches this pattern."""
+        """True if the event *observed* has the kind and the fields of this pattern."""
         return observed.kind == self.kind and matches_value(self.members, observed.members)
 
     def agents(self) -> list[str]:
-        """Return the agent names that the pattern requires."""
+        """Return the agent names in the fields of this pattern, to check that the scenario has such agents."""
         names = (self.members.get(key) for key in agent_members(self.kind))
         return [name for name in names if isinstance(name, str)]
 
@@ -45,12 +45,12 @@ class EventPattern:
 
 
 def agent_members(kind: str) -> tuple[str, ...]:
-    """Return the fields of an event of *kind* that name an agent."""
+    """Return the names of the fields of an event of *kind* that contain an agent name, such as `agent` and `parent`."""
     return (AGENT, *_OF_AGENTS.get(kind, ()))
 
 
 def matches_value(expected: Any, found: Any) -> bool:
-    """True if the value *found* in an event matches the value *expected* by a pattern."""
+    """True if *found*, a value in an event, matches *expected*: equal value, `/expression/` or partial object."""
     if isinstance(found, list) and not isinstance(expected, list):
         return any(matches_value(expected, item) for item in found)
     if isinstance(expected, Mapping):
@@ -64,10 +64,10 @@ def matches_value(expected: Any, found: Any) -> bool:
 
 
 def parse_pattern(node: YamlNode) -> EventPattern:
-    """Parse an event pattern. Raises `LineInvalid` for a kind, a field or a value that no event has."""
+    """Parse the event pattern *node* of a scenario file. Raises `LineInvalid` for an unknown kind, field or value."""
     fields = node.fields("an event, such as `{kind: finished, agent: main}`")
     if KIND not in fields:
-        raise node.refuse(f"{node.name} has no kind; add one of the event kinds of docs/events.md")
+        raise node.refuse(f"{node.name} has no 'kind'; add one of the event kinds of docs/events.md")
     kind = fields[KIND].text()
     if kind not in KINDS:
         raise fields[KIND].refuse(f"unknown event kind {kind!r}; {known_names_hint(kind, KINDS)}")
@@ -82,6 +82,6 @@ def parse_pattern(node: YamlNode) -> EventPattern:
             raise value.refuse(str(exc)) from exc
         names = get_args(known.get(key)) if get_origin(known.get(key)) is Literal else ()
         if pattern.expression is None and names and value.value not in names:
-            raise value.refuse(f"{value.name} is never {value.value!r}; {known_names_hint(value.value, names)}")
+            raise value.refuse(f"unknown {value.name} {value.value!r}; {known_names_hint(value.value, names)}")
     members = {key: value.plain() for key, value in fields.items() if key != KIND}
     return EventPattern(kind=kind, members=members)

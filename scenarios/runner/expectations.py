@@ -1,4 +1,4 @@
-"""Expectations of a scenario, each checked against a finished run."""
+"""Expectations of a scenario (scripted test of a team of agents), each checked against the record of a finished run."""
 
 import math
 import subprocess
@@ -16,24 +16,24 @@ from coterie.scenarios.runner.event_pattern import EventPattern
 from coterie.scenarios.runner.run_record import ScenarioFailure, ScenarioRun, log_context, log_tail
 
 COMMAND_SECONDS = 60.0
-"""Timeout of a command of an expectation."""
+"""Maximum time in seconds for the shell command of an expectation `command`; then it is killed."""
 SHOWN = 10
-"""Maximum number of output lines that a failure shows."""
+"""Maximum number of lines of command output, counted from the end, that a failure shows."""
 
 
 Problem = tuple[str, tuple[str, ...]]
-"""A difference between an expectation and a run, with the log lines that may explain it."""
+"""A difference between expectation and run: a description, and log or output lines that may explain it."""
 
 
 @attrs.frozen(kw_only=True)
 class ScenarioCheck(ABC):
-    """Expectation that is checked after a scenario has run."""
+    """Base class of the expectations of a scenario, which are checked against the record of a run after its end."""
 
     line: int = 0
-    """Line in the scenario file; 0 if the file does not contain the expectation."""
+    """Line of this expectation in the scenario file; 0 if it is checked without being in the file."""
 
     def check(self, run: ScenarioRun) -> list[ScenarioFailure]:
-        """Return the failures of this expectation. Blocks."""
+        """Return a failure for each violation of this expectation by *run*; empty if the expectation is met. Blocks."""
         problems = self._problems(run)
         return [ScenarioFailure(reason=reason, line=self.line or None, around=around) for reason, around in problems]
 
@@ -43,7 +43,7 @@ class ScenarioCheck(ABC):
 
 @attrs.frozen(kw_only=True)
 class EventSeen(ScenarioCheck):
-    """Expectation that an event happened, at least once or exactly *times* times."""
+    """Expectation `event`: an event that matches `pattern` happened at least once, or exactly `times` times."""
 
     pattern: EventPattern
     times: int | None = None
@@ -58,7 +58,7 @@ class EventSeen(ScenarioCheck):
 
 @attrs.frozen(kw_only=True)
 class NeverSeen(ScenarioCheck):
-    """Expectation that an event did not happen."""
+    """Expectation `never`: no event that matches `pattern` happened."""
 
     pattern: EventPattern
 
@@ -70,7 +70,7 @@ class NeverSeen(ScenarioCheck):
 
 @attrs.frozen(kw_only=True)
 class InOrder(ScenarioCheck):
-    """Expectation that events happened in this order, with any others between them."""
+    """Expectation `order`: events that match `patterns` happened in this order; other events may be between them."""
 
     patterns: tuple[EventPattern, ...]
 
@@ -82,16 +82,16 @@ class InOrder(ScenarioCheck):
             if found is None:
                 before = f" after {self.patterns[number - 2]}" if number > 1 else ""
                 shown = log_context(run.events, last) if number > 1 else _closest_events(pattern, run)
-                yield f"{pattern} did not happen{before}", shown
+                yield f"{pattern} did not happen{before}; expected this order", shown
                 return
             last = found
 
 
 @attrs.frozen(kw_only=True)
 class MailOnce(ScenarioCheck):
-    """Expectation that every stored message was delivered exactly once, except *dead* dead letters.
+    """Expectation `mail`: every message was delivered once, except `dead` dead letters (undeliverable messages).
 
-    A message to an agent whose last run has ended waits for a resume and is not lost.
+    Idle notices are not checked. A message stored after its recipient finished waits for a resume; it is not lost.
     """
 
     dead: int = 0
@@ -112,12 +112,12 @@ class MailOnce(ScenarioCheck):
         for box, id_ in twice:
             yield f"message {id_} was delivered to {box} {delivered[box, id_]} times", ()
         if len(dead) != self.dead:
-            yield f"{len(dead)} messages are dead letters; expected {self.dead}", ()
+            yield f"{len(dead)} messages are dead letters (undeliverable); expected {self.dead}", ()
 
 
 @attrs.frozen(kw_only=True)
 class FileIs(ScenarioCheck):
-    """Expectation that a file of the workspace exists or not, and has this content."""
+    """Expectation `file`: a workspace file has the text `equals`, has the part `contains`, exists, or is missing."""
 
     path: str
     contains: str | None = None
@@ -128,21 +128,21 @@ class FileIs(ScenarioCheck):
         path = run.project / self.path
         if self.is_missing:
             if path.exists():
-                yield f"{self.path} exists", ()
+                yield f"the file {self.path} exists; expected none", ()
             return
         if not path.is_file():
-            yield f"{self.path} is missing", ()
+            yield f"the file {self.path} is missing; expected it to exist", ()
             return
         text = path.read_text(errors="replace")
         if self.equals is not None and text != self.equals:
-            yield f"{self.path} is {text!r}; expected {self.equals!r}", ()
+            yield f"the file {self.path} is {text!r}; expected {self.equals!r}", ()
         elif self.contains is not None and self.contains not in text:
-            yield f"{self.path} does not contain {self.contains!r}: {text!r}", ()
+            yield f"the file {self.path} does not contain {self.contains!r}; its text is {text!r}", ()
 
 
 @attrs.frozen(kw_only=True)
 class CommandEnds(ScenarioCheck):
-    """Expectation that a shell command, run in the workspace afterwards, ends with this status and output."""
+    """Expectation `command`: a shell command run in the workspace afterwards exits with `status`, prints `contains`."""
 
     run: str
     status: int = 0
@@ -159,19 +159,19 @@ class CommandEnds(ScenarioCheck):
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            yield f"{self.run!r} has not ended in {COMMAND_SECONDS:g} seconds", ()
+            yield f"the command {self.run!r} was killed because it ran for {COMMAND_SECONDS:g} seconds", ()
             return
         output = done.stdout.decode(errors="replace")
         shown = tuple(f"  {line}" for line in output.splitlines()[-SHOWN:])
         if done.returncode != self.status:
-            yield f"{self.run!r} exited with {done.returncode}; expected {self.status}", shown
+            yield f"the command {self.run!r} exited with {done.returncode}; expected {self.status}", shown
         elif self.contains is not None and self.contains not in output:
-            yield f"{self.run!r} did not print {self.contains!r}", shown
+            yield f"the command {self.run!r} did not print {self.contains!r}", shown
 
 
 @attrs.frozen(kw_only=True)
 class StateIs(ScenarioCheck):
-    """Expectation that an agent is in this state at the end."""
+    """Expectation `state`: the last recorded state of `agent` is `state`, such as `done`."""
 
     agent: str
     state: str
@@ -179,13 +179,13 @@ class StateIs(ScenarioCheck):
     def _problems(self, run: ScenarioRun) -> Iterator[Problem]:
         state = run.states.get(self.agent)
         if state != self.state:
-            found = "never started" if state is None else f"is {state}"
-            yield f"{self.agent} {found}; expected {self.state}", log_tail(run.events)
+            found = "never started" if state is None else f"is {state} at the end"
+            yield f"the agent {self.agent} {found}; expected the state {self.state}", log_tail(run.events)
 
 
 @attrs.frozen(kw_only=True)
 class CacheReadShare(ScenarioCheck):
-    """Expectation on the share of input tokens read from the prompt cache, of one agent or of all."""
+    """Expectation `cache_read_share`: minimum share of input tokens read from the prompt cache, by one agent or all."""
 
     at_least: float
     agent: str | None = None
@@ -193,13 +193,13 @@ class CacheReadShare(ScenarioCheck):
     def _problems(self, run: ScenarioRun) -> Iterator[Problem]:
         share = sum_costs(entry for entry in run.ledger if self.agent in (None, entry.agent)).cached_share
         if share < self.at_least:
-            read = f"{share:.3f} of the input of {self.agent or 'all agents'} was read from the cache"
+            read = f"{share:.3f} of the input of {self.agent or 'all agents'} was read from the prompt cache"
             yield f"{read}; expected at least {self.at_least:g}", ()
 
 
 @attrs.frozen(kw_only=True)
 class CostWithin(ScenarioCheck):
-    """Expectation on the total cost of the sessions."""
+    """Expectation `dollars`, also the cost limit of a scenario: bounds of the total cost of all sessions of the run."""
 
     at_most: Decimal | None = None
     at_least: Decimal = Decimal(0)
@@ -214,7 +214,7 @@ class CostWithin(ScenarioCheck):
 
 @attrs.frozen(kw_only=True)
 class ExitCodeIs(ScenarioCheck):
-    """Expectation on the exit code of the last command, `coterie run` or `coterie resume`."""
+    """Expectation `exit_code`: the command of the scenario's last step, such as `coterie run`, exited with `code`."""
 
     code: int
 
@@ -222,19 +222,19 @@ class ExitCodeIs(ScenarioCheck):
         last = run.exit_codes[-1] if run.exit_codes else None
         if last != self.code:
             shown = tuple(f"  {line}" for line in run.errors.splitlines()[-SHOWN:])
-            yield f"the exit code is {last}; expected {self.code}", shown
+            yield f"the exit code of the last command is {last}; expected {self.code}", shown
 
 
 @attrs.frozen(kw_only=True)
 class NothingLeft(ScenarioCheck):
-    """Expectation that the doctor finds nothing: no process, socket or torn file. Added to every scenario."""
+    """Expectation `strays`, part of every scenario: no process, socket or torn file is left after the run."""
 
     def _problems(self, run: ScenarioRun) -> Iterator[Problem]:
-        yield from ((f"left behind: {finding}", ()) for finding in run.findings)
+        yield from ((f"left behind after the run: {finding}", ()) for finding in run.findings)
 
 
 def _closest_events(pattern: EventPattern, run: ScenarioRun) -> tuple[str, ...]:
-    """Return the last events of the same kind, or the last events of all if there are none."""
+    """Return log lines of the last events of the pattern's kind; if there are none, of the last events of any kind."""
     alike = [event for event in run.events if event.kind == pattern.kind]
     return log_tail(alike or run.events)
 

@@ -1,4 +1,4 @@
-"""Runs a scenario once: its commands in order, with actions and faults at their events."""
+"""Runs a scenario once: its commands in order, and user actions and faults when their trigger events occur."""
 
 import signal
 from collections import Counter
@@ -52,13 +52,13 @@ _SIGNALS: Mapping[ProcessFaultName, signal.Signals] = {
 }
 
 TITLE_LENGTH = 15
-"""Maximum length of a process title that the kernel keeps."""
+"""Maximum length of a process title; the kernel cuts off longer titles."""
 
 
 def apply_fault(
     fault: ProcessFault, environment: ScenarioEnvironment, session: SessionDirectory, events: Iterable[SessionEvent]
 ) -> list[ScenarioProcess]:
-    """Apply *fault* immediately and return the processes it hit. Blocks briefly."""
+    """Signal the target processes of *fault* and return them, or advance the clock and return an empty list. Blocks."""
     if fault.action == "jump":
         environment.clock.advance(fault.seconds)
         return []
@@ -92,10 +92,10 @@ def _find_victims(
 
 
 CLEAN_UP = 30.0
-"""Timeout in seconds of the cleanup that also runs after a cancellation."""
+"""Maximum time in seconds for killing all processes at the end of a run, which also happens after a cancellation."""
 ERRORS_SHOWN = 4000
 ENDED = (ExitCode.DONE, ExitCode.USAGE, ExitCode.BUDGET_SPENT, ExitCode.APPROVAL_REFUSED)
-"""Exit codes after which there is nothing to resume."""
+"""Exit codes of `coterie run` after which the session is not resumed, because it ended by itself, not by a fault."""
 
 
 async def run_scenario(
@@ -103,8 +103,8 @@ async def run_scenario(
 ) -> tuple[ScenarioRun, list[ScenarioFailure]]:
     """Run *scenario* in *environment* until it ends or reaches its time limit; return the record and the failures.
 
-    After the scenario's own steps, an interrupted session is resumed at most *resumes* times. No process is left when
-    this function returns or is cancelled.
+    Failures are a timeout, and user actions and faults that were not carried out; expectations are not checked. After
+    the last step, an interrupted session is resumed at most *resumes* times. At return, all processes have ended.
     """
     execution = _ScenarioExecution(scenario, environment, resumes)
     try:
@@ -124,26 +124,26 @@ async def run_scenario(
 
 @attrs.define(eq=False)
 class _ScenarioExecution:
-    """A running scenario."""
+    """Progress of one scenario run: sessions started, events read, and failures found so far."""
 
     _scenario: Scenario
     _environment: ScenarioEnvironment
     _resumes: int
     session: SessionDirectory | None = None
-    """The session that was started last."""
+    """Session that a `run` or `begin` step started last; None before the first."""
     failures: list[ScenarioFailure] = attrs.field(factory=list)
     _missed: list[ScenarioFailure] = attrs.field(factory=list)
-    """Actions and faults that failed when they were triggered."""
+    """One failure for each user action or fault that was triggered but could not be carried out."""
     _sessions: dict[SessionDirectory, str] = attrs.field(factory=dict)
-    """Sessions with their names in the scenario; the first session has an empty name."""
+    """All sessions started so far, each with its name in the scenario; the name of the first session is empty."""
     _events: list[SessionEvent] = attrs.field(factory=list)
     _codes: list[int | None] = attrs.field(factory=list)
     _seen: Counter[int] = attrs.field(factory=Counter)
-    """Number of matching events so far for each action, by its index."""
+    """Number of events so far that match the trigger of an action, by index of the action in the scenario."""
     _watch: SessionWatch | None = None
 
     async def run(self) -> None:
-        """Run the commands one after another, each when no process of the previous one is left."""
+        """Run the command of each step in order; each starts when no process of the previous step is left."""
         for number, action in enumerate(self._scenario.actions):
             if isinstance(action, IoFault) and action.when is None:
                 self._add_io_fault(action, number)
@@ -174,7 +174,7 @@ class _ScenarioExecution:
         return status
 
     def _register_session(self, line: bytes, name: str, *, is_last: bool = False) -> SessionDirectory:
-        """Register the session whose id is in the first output line of `coterie run`."""
+        """Register the session named in *line*, first output of `coterie run`, as *name*; current one if *is_last*."""
         session = SessionDirectory.find(msgspec.json.decode(line)["session"])
         self._sessions[session] = name
         if is_last:
@@ -182,7 +182,7 @@ class _ScenarioExecution:
         return session
 
     def drain(self) -> None:
-        """Read the events recorded last, without triggering actions."""
+        """Read the recorded events that were not read yet into `_events`, without triggering actions."""
         if self._watch is not None:
             self._events += map(self._named, self._watch.drain())
 
@@ -219,12 +219,12 @@ class _ScenarioExecution:
             status = await watch.run(command, self._environment, stack, partial(self._handle, users=users))
             for observed in watch.drain():
                 self._handle(observed, users)
-        self._note(action, f"the session exited with {status}" if status else None)
+        self._note(action, f"its `coterie run` exited with {status}" if status else None)
 
     def _apply_fault(self, fault: ProcessFault, session: SessionDirectory, nursery: trio.Nursery) -> None:
         hit = apply_fault(fault, self._environment, session, self._events)
         if not hit and fault.action != "jump":
-            self._note(fault, f"{fault.target} had no process then")
+            self._note(fault, f"the target {fault.target} had no process at this event; choose another")
         if fault.action == "stop" and fault.seconds:
             nursery.start_soon(_continue_later, hit, fault.seconds)
 
@@ -241,29 +241,29 @@ class _ScenarioExecution:
             self._missed.append(ScenarioFailure(reason=f"{action} was not done: {failure}", line=action.line))
 
     async def wait_for_exit(self) -> tuple[str, ...]:
-        """Wait until all processes have ended and return the findings of the doctor for all sessions."""
+        """Wait until all processes of the run have ended; return those left and the findings of `coterie doctor`."""
         sessions = self._sessions or (None,)
         return tuple([finding for each in sessions for finding in await wait_for_exit(self._environment, each)])
 
     def _undone(self) -> list[ScenarioFailure]:
-        """Return one failure for each action whose event never came, or whose fault was never applied."""
+        """Return one failure for each action whose trigger event never came, and each fault that was never applied."""
         injected = {fault.id for fault in read_injected_faults(self._environment.faults)}
         shown = log_tail(without_text_events(self._events))
         failures = []
         for number, action in enumerate(self._scenario.actions):
             if action.when is not None and self._seen[number] < action.when.nth:
-                reason = f"{action} was not done: its event never happened"
+                reason = f"{action} was not done: this event did not happen; correct its when"
             elif isinstance(action, IoFault) and number not in injected:
-                reason = f"{action} was not done: no matching operation happened"
+                reason = f"{action} was not done: no matching operation happened; correct its target or files"
             else:
                 continue
             failures.append(ScenarioFailure(reason=reason, line=action.line, around=shown))
         return failures
 
     def timeout_failure(self) -> ScenarioFailure:
-        """Return the failure of a run that reached its time limit."""
+        """Return the failure to report when the run has reached its time limit, with the last state of each agent."""
         states = ", ".join(f"{name} is {state}" for name, state in self._states().items()) or "there was no agent yet"
-        reason = f"timed out after {self._scenario.limits.seconds:g} seconds: {states}"
+        reason = f"the run was killed after {self._scenario.limits.seconds:g} seconds (limits.seconds): {states}"
         return ScenarioFailure(reason=reason, around=log_tail(without_text_events(self._events)))
 
     def _states(self) -> dict[str, str]:
@@ -271,7 +271,7 @@ class _ScenarioExecution:
         return {event.name: event.state for event in changes if isinstance(event, AgentChanged)}
 
     async def to_run_record(self, findings: tuple[str, ...]) -> ScenarioRun:
-        """Read the record of the run from the files of its sessions."""
+        """Return the record of the run, with mail, costs and injected faults read from the files of its sessions."""
         mail, ledger = [], list[LedgerEntry]()
         for session, name in self._sessions.items():
             mail += [qualify_hop(name, hop) for hop in await sweep_mail(session, self._environment.clock)]

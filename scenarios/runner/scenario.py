@@ -1,4 +1,4 @@
-"""Scenario: workspace, task, script, steps, actions, faults, limits and expectations."""
+"""Content of a parsed scenario file: workspace, task, script, steps, user actions, faults, limits, expectations."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -15,17 +15,17 @@ UserActionName = Literal["approve", "reject", "mail", "stop", "begin", "release"
 ProcessFaultName = Literal["kill", "stop", "continue", "jump"]
 
 ROOT, ZYGOTE, EVERYTHING, LEAD = "root", "zygote", "everything", "lead"
-"""Fault targets that are not agent names; the lead is the agent `main`."""
+"""Fault targets besides agent names: supervisor process, fork server, all processes, first agent (`main`)."""
 
 
 @attrs.frozen(kw_only=True)
 class Trigger:
-    """An event, and which of its occurrences triggers an action."""
+    """Trigger of a user action or fault: the `nth` event that matches `pattern`, counted from 1."""
 
     pattern: EventPattern
     nth: int = 1
     line: int
-    """Line in the scenario file."""
+    """Line of the triggered action in the scenario file."""
 
     def __str__(self) -> str:
         return f"{self.pattern}" if self.nth == 1 else f"{self.pattern}, occurrence {self.nth}"
@@ -37,21 +37,21 @@ class _TriggeredAction:
 
     @property
     def line(self) -> int:
-        """Line in the scenario file."""
+        """Line of this action in the scenario file."""
         return self.when.line
 
 
 @attrs.frozen(kw_only=True)
 class UserAction(_TriggeredAction):
-    """A command that the user runs when an event is seen."""
+    """Action of the scenario's user: a `coterie` command, such as `mail send`, that is run when an event occurs."""
 
     action: UserActionName
     to: str | None = None
-    """Mail: the recipient. Stop: the agent; None for the whole session."""
+    """For `mail`: the recipient. For `stop`: the agent to stop; None stops the whole session."""
     text: str = ""
-    """Mail: the body. Approve and reject: the feedback. Release: the message id."""
+    """For `mail`: the body. For `approve` and `reject`: the feedback. For `release`: a message id, or empty for all."""
     session: str = ""
-    """Begin: the second session to start. Release: the session that holds the mail. Empty for the first session."""
+    """For `begin`: name of the session to start. For `release`: session with the held mail; empty: the last started."""
 
     def __str__(self) -> str:
         return f"the user's {self.action} at {self.when}"
@@ -59,13 +59,13 @@ class UserAction(_TriggeredAction):
 
 @attrs.frozen(kw_only=True)
 class ProcessFault(_TriggeredAction):
-    """A fault of processes or of the clock."""
+    """Fault of processes or of the clock, applied when an event occurs: kill, stop, continue, or jump in time."""
 
     action: ProcessFaultName
     target: str = ""
-    """An agent's name or one of `ROOT`, `ZYGOTE`, `EVERYTHING`, `LEAD`; empty for a clock jump."""
+    """Process to signal: an agent's name, `ROOT`, `ZYGOTE`, `EVERYTHING` or `LEAD`; empty for a jump."""
     seconds: float = 0.0
-    """Jump: how far the clock advances. Stop: time until the process continues; 0 if it stays stopped."""
+    """For `jump`: seconds to advance the clock. For `stop`: seconds until the process continues, or 0 for never."""
 
     def __str__(self) -> str:
         what = f"a jump of {self.seconds:g} s" if self.action == "jump" else f"{self.action} {self.target}"
@@ -74,14 +74,14 @@ class ProcessFault(_TriggeredAction):
 
 @attrs.frozen(kw_only=True)
 class IoFault:
-    """A fault of mail or files, injected into the processes of the run."""
+    """Fault of mail or of file writes, such as a lost message or a full disk, injected into processes of the run."""
 
     rule: FaultRule
-    """The rule without its id, which the run assigns."""
+    """Rule that selects the messages or writes that fail; its `id` and `seed` are set by the run."""
     when: Trigger | None = None
-    """The event from which on the fault applies; None for the start of the run."""
+    """Event that enables the fault; None if the fault is enabled from the start of the run."""
     line: int
-    """Line in the scenario file."""
+    """Line of this fault in the scenario file."""
 
     def __str__(self) -> str:
         rule = self.rule
@@ -96,41 +96,41 @@ ScenarioAction = UserAction | ProcessFault | IoFault
 
 @attrs.frozen(kw_only=True)
 class ScenarioWorkspace:
-    """Files that exist before the first command: contents by path."""
+    """Files that a run creates before its first command: texts by relative path."""
 
     files: Mapping[str, str] = attrs.field(factory=dict)
     home: Mapping[str, str] = attrs.field(factory=dict)
-    """Files below `COTERIE_HOME`."""
+    """Files to create below `COTERIE_HOME`, the directory of the user's Coterie files."""
     is_git: bool = False
-    """True if the workspace is a git repository with all files committed."""
+    """True if the run makes the workspace a git repository and commits all files."""
 
 
 @attrs.frozen(kw_only=True)
 class SecondSession:
-    """Another session of the same user in the same workspace; its agent X is called `NAME/X` in the scenario."""
+    """Additional session of the same user in the same workspace; the scenario file calls its agent X `SESSION/X`."""
 
     task: str
-    """Task; `{{session}}` in it is the id of the session that was started before."""
+    """Task of the session; `{{session}}` in it is replaced by the id of the session that was started before."""
     script: str
-    """Script as YAML."""
+    """Script (model replies by agent) of this session, as YAML text."""
 
 
 @attrs.frozen(kw_only=True)
 class ScenarioStep:
-    """A shell command of the user, run to its end before the next step."""
+    """A `coterie` command of the scenario's user, such as `run`; it ends before the next step starts."""
 
     action: Literal["run", "resume", "mail", "begin"]
     text: str = ""
-    """The task of a run, the message of a resume, or the body of mail."""
+    """For `run`: the task; empty: the scenario's task. For `resume`: the message to the lead. For `mail`: the body."""
     to: str = ""
-    """Mail: the recipient. Begin: the name of the session."""
+    """For `mail`: the recipient. For `begin`: the name of the additional session to start."""
     line: int = 0
-    """Line in the scenario file."""
+    """Line of a `begin` step in the scenario file; 0 for other steps."""
 
 
 @attrs.frozen(kw_only=True)
 class ScenarioLimits:
-    """Time and cost limits of a scenario; exceeding one is a failure."""
+    """Limits of time and cost of one scenario run; a run that exceeds a limit fails."""
 
     seconds: float = 60.0
     dollars: Decimal | None = None
@@ -138,7 +138,7 @@ class ScenarioLimits:
 
 @attrs.frozen(kw_only=True)
 class Scenario:
-    """A parsed scenario."""
+    """A parsed scenario file: a test of a team of agents that get their model replies from a script."""
 
     name: str
     about: str
@@ -146,17 +146,17 @@ class Scenario:
     workspace: ScenarioWorkspace
     task: str
     script: str
-    """Script as YAML."""
+    """Script (model replies by agent) of the first session, as YAML text."""
     options: tuple[str, ...] = ()
-    """Options of `coterie run` in addition to task and script."""
+    """Command-line options that the scenario sets for `coterie run`, such as `--model`."""
     resume_options: tuple[str, ...] = ()
-    """The subset of `options` that `coterie resume` accepts."""
+    """Those of `options` that `coterie resume` accepts too."""
     team: Mapping[str, Any] | None = None
-    """Content of the team file."""
+    """Content of the team file, which lists the agents to start; None if the scenario has no team."""
     settings: Mapping[str, Any] = attrs.field(factory=dict)
-    """Content of the user's settings file."""
+    """Settings for the run, written to the `settings.toml` of its user."""
     sessions: Mapping[str, SecondSession] = attrs.field(factory=dict)
-    """Second sessions by name."""
+    """Additional sessions of the scenario, by name."""
     steps: tuple[ScenarioStep, ...]
     actions: tuple[ScenarioAction, ...] = ()
     limits: ScenarioLimits = ScenarioLimits()

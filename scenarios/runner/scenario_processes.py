@@ -1,4 +1,4 @@
-"""Processes of a scenario run: search, signals, waiting for their exit, killing."""
+"""Finds the processes of a scenario run, waits for their exit, and kills them."""
 
 import os
 import signal
@@ -17,13 +17,13 @@ from coterie.session_directory import SessionDirectory
 
 @attrs.frozen(kw_only=True)
 class ScenarioProcess(ProcessIdentity):
-    """A process of a scenario run that has not ended."""
+    """A process of a scenario run that has not ended; `name` is its title, as in `/proc/PID/comm`."""
 
     name: str
 
 
 def find_processes(home: Path) -> list[ScenarioProcess]:
-    """Return all processes of runs with this `COTERIE_HOME`, except this process. Blocks."""
+    """Return all running processes whose variable `COTERIE_HOME` is *home*, except this process. Blocks."""
     pids = (pid for pid in list_pids() if pid != os.getpid())
     started_here = (pid for pid in pids if (read_environment(pid) or {}).get(HOME_VARIABLE) == str(home))
     return [process for pid in started_here if (process := _read(pid)) is not None]
@@ -41,14 +41,17 @@ def _read(pid: int) -> ScenarioProcess | None:
 
 
 EXIT_TIMEOUT = 15.0
-"""Timeout in seconds for the cleanup after a crash."""
+"""Maximum time in seconds that processes of a run get to end, and to repair files after a crash."""
 POLL_SECONDS = 0.05
 ROUNDS = 50
 
 
 async def wait_for_exit(environment: ScenarioEnvironment, session: SessionDirectory | None) -> tuple[str, ...]:
-    """Wait until no process of the run is left and the doctor finds nothing; return what remains at the timeout."""
-    found: tuple[str, ...] = ("not checked",)
+    """Wait until no process of the run is left, and unless *session* is None, `coterie doctor` finds no problem in it.
+
+    Return the processes and problems left after `EXIT_TIMEOUT` seconds; empty if none is left.
+    """
+    found: tuple[str, ...] = ("an unknown number of processes: they could not be listed in time",)
     with trio.move_on_after(EXIT_TIMEOUT):
         while found := await trio.to_thread.run_sync(_remaining, environment, session):  # noqa: ASYNC110 - no signal
             await trio.sleep(POLL_SECONDS)
@@ -56,7 +59,7 @@ async def wait_for_exit(environment: ScenarioEnvironment, session: SessionDirect
 
 
 async def kill_all(environment: ScenarioEnvironment) -> None:
-    """Kill all processes of the run, including those started while this runs; return when all have ended."""
+    """Kill all processes of the run, also those started meanwhile; return if none is left, or after `ROUNDS` tries."""
     for _ in range(ROUNDS):
         if not (processes := await trio.to_thread.run_sync(find_processes, environment.home)):
             return

@@ -1,8 +1,8 @@
-"""Result of a scenario over one or several identical runs, with its canonical log.
+"""Runs a scenario once or several times with the same seed, and returns the result with a canonical log.
 
-The canonical log is identical for every run with the same seed. It holds the events of each agent in recorded order,
-the outcome of each start, the mail by sender and recipient, and the total cost. It omits what depends on timing, such
-as retries and progress summaries.
+The canonical log is identical for every run with the same seed. It has the events of each agent in recorded order,
+the end state of each agent process, the mail by sender and recipient, and the total cost. It omits everything that
+depends on timing, such as retries and progress summaries.
 """
 
 import re
@@ -32,29 +32,29 @@ from coterie.session_directory import project_slug
 
 @attrs.frozen(kw_only=True)
 class ScenarioResult:
-    """Result of a scenario, over one or more runs."""
+    """Result of one or more runs of a scenario with the same seed."""
 
     scenario: Scenario
     seed: int
     seconds: float
-    """Duration of all runs."""
+    """Duration of all runs together."""
     runs: int
     failures: tuple[ScenarioFailure, ...]
     sessions: tuple[str, ...]
     log: tuple[str, ...]
     """Log of the last run without times and random ids, so that equal runs have equal logs (`canonical_log`)."""
     injected_faults: tuple[str, ...] = ()
-    """Mail and disk faults applied in the last run, with the process."""
+    """Mail and disk faults injected in the last run, each as `PROCESS: FAULT`."""
     directory: Path | None = None
-    """Directory of the last run, if it was kept."""
+    """Directory with workspace and session files of the last run; None if it was deleted."""
 
     @property
     def passed(self) -> bool:
-        """True if all expectations were met."""
+        """True if there is no failure: all expectations were met, and all runs had equal logs."""
         return not self.failures
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the result as JSON data."""
+        """Return this result as JSON data, for the output of `coterie scenario run --json`."""
         return {
             "name": self.scenario.name,
             "file": str(self.scenario.source),
@@ -71,7 +71,7 @@ class ScenarioResult:
 
 
 def run_repeatedly(scenario: Scenario, seed: int, *, repeat: int = 1, is_kept: bool = False) -> ScenarioResult:
-    """Run *scenario* *repeat* times or until it fails; a log that differs from the first run's is a failure.
+    """Run *scenario* *repeat* times, or until a run fails or its log differs from the first log; return the result.
 
     Blocks until all processes have ended, also when interrupted. Raises `OSError`.
     """
@@ -83,7 +83,7 @@ def run_repeatedly(scenario: Scenario, seed: int, *, repeat: int = 1, is_kept: b
             failures += [failure for each in scenario.expectations for failure in each.check(run)]
             log = canonical_log(run, environment.root)
         if first is not None and (difference := first_difference(first, log)) is not None:
-            failures.append(ScenarioFailure(reason=f"run {number} differs from the first: {difference}"))
+            failures.append(ScenarioFailure(reason=f"the log of run {number} differs from run 1: {difference}"))
         first = first or log
         if failures:
             break
@@ -113,9 +113,9 @@ _TIMED = frozenset(
         "cleaned_up",
     }
 )
-"""Event kinds whose number or order depends on timing; the messages already contain the tool calls."""
+"""Event kinds left out of the log, because their number or order depends on timing, or messages contain them."""
 _LEFT_OUT = frozenset({"v", "at", "session", "agent", "kind", "tools", "usage", "seconds", "cost_usd", "result"})
-"""Event fields that hold times or amounts, or that repeat other events."""
+"""Event fields left out of the log, because they contain times or amounts, or repeat other events."""
 _IDS = re.compile(
     r"\b(?:[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"  # messages
     r"|\d{8}-\d{6}-[0-9a-f]{6}"  # sessions
@@ -126,11 +126,11 @@ _TIMES = re.compile(
 )
 _PROCESSES = re.compile(r"\b(pid|process) \d+")
 _DOLLARS = re.compile(r"(\$|cost_usd=\W*)\d+(?:\.\d+)?")
-"""Costs are masked: which of several agents pays for a shared cache prefix depends on timing; their sum does not."""
+"""Pattern of costs to mask in events: the payer for a shared cache prefix depends on timing, the sum does not."""
 
 
 def canonical_log(run: ScenarioRun, root: Path) -> tuple[str, ...]:
-    """Return the canonical log of *run*, whose environment was the directory *root*."""
+    """Return the canonical log of *run*: lines equal in all runs with this seed, without paths below *root*."""
     return (
         *_agents(run, root),
         *_starts(run.events),
@@ -140,7 +140,7 @@ def canonical_log(run: ScenarioRun, root: Path) -> tuple[str, ...]:
 
 
 def first_difference(one: Iterable[str], other: Iterable[str]) -> str | None:
-    """Describe the first difference between two logs; None if they are equal."""
+    """Return a description of the first difference between two logs; None if they are equal."""
     before, after = list(one), list(other)
     for number, (left, right) in enumerate(zip(before, after, strict=False), 1):
         if left != right:
@@ -167,7 +167,7 @@ def _agents(run: ScenarioRun, root: Path) -> Iterator[str]:
 
 
 def _normalize(text: str, root: Path, ids: dict[str, str]) -> str:
-    """Return *text* without paths, times and amounts of this run; *ids* of one agent are numbered by first use."""
+    """Return *text* with paths, times, amounts and ids replaced; *ids* has the replacements of earlier ids."""
     for path, name in ((project_slug(root / "project"), "<slug>"), (str(root), "<root>")):
         text = text.replace(path, name)
     text = _IDS.sub(lambda found: ids.setdefault(found[0], f"<id {len(ids) + 1}>"), text)
@@ -176,7 +176,7 @@ def _normalize(text: str, root: Path, ids: dict[str, str]) -> str:
 
 
 def _names(run: ScenarioRun) -> dict[str, str]:
-    """Map each message id to a repeatable name: message kind, number within the sender's messages, and sender."""
+    """Return a repeatable name for each message id, such as `message 2 of scout` for the second message of scout."""
     names: dict[str, str] = {}
     sent: Counter[tuple[str, str, str]] = Counter()
     for passage in run.mail:
@@ -202,7 +202,7 @@ def _event_text(observed: SessionEvent, names: Mapping[str, str]) -> Iterator[st
 
 
 def _starts(events: Iterable[SessionEvent]) -> Iterator[str]:
-    """Yield the start and end states of each agent, as the root recorded them."""
+    """Yield one log line for each agent with the states of its process starts and ends, such as `starting#1 done#1`."""
     states_of: defaultdict[str, list[str]] = defaultdict(list)
     for observed in events:
         event = observed.event
@@ -213,10 +213,8 @@ def _starts(events: Iterable[SessionEvent]) -> Iterator[str]:
 
 
 def _mail(run: ScenarioRun) -> Iterator[str]:
-    """Yield the messages from one sender to one recipient, in order.
-
-    Idle notices are left out: whether the last one is stored before the session ends depends on timing.
-    """
+    """Yield one log line for each sender and recipient, with the steps of their messages, such as `stored message`."""
+    # Idle notices are left out: whether the last one is stored before the session ends depends on timing.
     sent: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)
     for passage in run.mail:
         if (envelope := passage.envelope) is not None and envelope.kind not in NEVER_WAKES:
@@ -227,7 +225,7 @@ def _mail(run: ScenarioRun) -> Iterator[str]:
 
 
 def _cost(run: ScenarioRun) -> str:
-    """Return the cost of agents that were started once; a kill may leave the price of a pending call unknown."""
+    """Return the log line with the cost of all agents started only once; the cost after a kill depends on timing."""
     restarted = {entry.agent for entry in run.ledger if entry.incarnation > 1}
     restarted |= {
         each.event.name for each in run.events if isinstance(each.event, AgentChanged) and each.event.incarnation > 1

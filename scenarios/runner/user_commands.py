@@ -1,4 +1,4 @@
-"""Commands of the user of a scenario, run as real processes, and the events of the sessions that they start."""
+"""Runs the commands of a scenario's user as real processes, and reads the events of the sessions that they start."""
 
 import subprocess
 import sys
@@ -22,13 +22,13 @@ from coterie.scenarios.runner.scenario import Scenario, ScenarioStep, UserAction
 from coterie.session_directory import SessionDirectory
 
 SHOWN = 200
-"""Maximum length of a command's output that a failure repeats."""
+"""Maximum number of characters of a command's output in the text of a failure."""
 
 
 def step_command(
     step: ScenarioStep, scenario: Scenario, environment: ScenarioEnvironment, session: SessionDirectory | None
 ) -> list[str]:
-    """Return the command of *step*; *session* is the session that ran last."""
+    """Return the command line of *step*; its `resume` and `mail` refer to *session*, the session started last."""
     streaming = _streaming(environment.script)
     if step.action == "run":
         team = () if scenario.team is None else ("--team", str(environment.team))
@@ -45,7 +45,7 @@ def step_command(
 def second_session_command(
     name: str, scenario: Scenario, environment: ScenarioEnvironment, before: SessionDirectory
 ) -> list[str]:
-    """Return the command that starts the second session *name*; its task may contain the id of the session *before*."""
+    """Return the command line that starts the additional session *name*; `{{session}}` in its task becomes *before*."""
     other = scenario.sessions[name]
     task = other.task.replace("{{session}}", before.id)
     return own_program("run", task, *scenario.options, *_streaming(environment.script_of(name)))
@@ -56,7 +56,7 @@ def _streaming(script: Path) -> tuple[str, ...]:
 
 
 def action_command(action: UserAction, observed: SessionEvent, session: SessionDirectory) -> list[str]:
-    """Return the command by which the user reacts to *observed*."""
+    """Return the command line for the user action *action* in *session*, triggered by the event *observed*."""
     match action.action:
         case "approve" | "reject":
             feedback = ("--feedback", action.text) if action.text else ()
@@ -79,9 +79,9 @@ def own_program(*arguments: str) -> list[str]:
 
 
 async def run_command(command: list[str], environment: ScenarioEnvironment, on_line: Callable[[bytes], None]) -> int:
-    """Run *command*, pass each line of its output to *on_line* and return its exit code.
+    """Run *command* in the workspace, pass each line of its output to *on_line*, and return its exit code.
 
-    Cancellation kills the command. Its standard error is appended to the log of *environment*.
+    Cancellation kills the command. Its standard error is appended to the file `environment.errors`.
     """
     with environment.errors.open("ab") as errors:
         async with trio.open_nursery() as nursery:
@@ -110,7 +110,7 @@ async def run_command(command: list[str], environment: ScenarioEnvironment, on_l
 async def run_user_action(
     action: UserAction, observed: SessionEvent, session: SessionDirectory, environment: ScenarioEnvironment
 ) -> str | None:
-    """Run the user's command; return an error text if it fails, else None. Cancellation kills the command."""
+    """Run the command of *action*; return an error text if it fails, else None. Cancellation kills the command."""
     if action.action == "release" and not action.text:
         return await _release_all(action, observed, session, environment)
     output: list[bytes] = []
@@ -118,7 +118,7 @@ async def run_user_action(
     if status == 0:
         return None
     text = b" ".join(output) or environment.errors.read_bytes()[-SHOWN:]
-    return f"the command exited with {status}: {text.decode(errors='replace').strip()[-SHOWN:]}"
+    return f"its command exited with {status}: {text.decode(errors='replace').strip()[-SHOWN:]}"
 
 
 async def _release_all(
@@ -129,7 +129,7 @@ async def _release_all(
     for message in messages:
         if failure := await run_user_action(attrs.evolve(action, text=message.id), observed, session, environment):
             return failure
-    return None if messages else "no mail was held"
+    return None if messages else "the session had no held mail at that event"
 
 
 async def _kill(process: trio.Process) -> None:
@@ -138,10 +138,10 @@ async def _kill(process: trio.Process) -> None:
 
 @attrs.define(eq=False)
 class SessionWatch:
-    """Runs the commands of one session and reads its events."""
+    """Runs the commands of one session, and passes on the events that the session records."""
 
     _register: Callable[[bytes], SessionDirectory]
-    """Registers the session that is named in the first output line."""
+    """Function that is called with the first output line of the first command, and returns the session named there."""
     _follower: EventFollower | None = attrs.field(default=None, init=False)
     _session: SessionDirectory | None = attrs.field(default=None, init=False)
     _began: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -153,9 +153,9 @@ class SessionWatch:
         stack: AsyncExitStack,
         on_event: Callable[[SessionEvent], None],
     ) -> int:
-        """Run *command* to its end, pass each event to *on_event* and return the exit code.
+        """Run *command* to its end, pass each event of the session to *on_event* meanwhile, and return the exit code.
 
-        The events are followed until *stack* closes. Cancellation kills the command.
+        The event files stay open until *stack* closes. Cancellation kills the command.
         """
         async with trio.open_nursery() as watching:
             watching.start_soon(self._follow, stack, on_event)
@@ -164,7 +164,7 @@ class SessionWatch:
         return status
 
     def drain(self) -> Iterator[SessionEvent]:
-        """Yield the events that were recorded since."""
+        """Yield the recorded events that `run` has not passed on, without waiting for more."""
         while self._follower is not None and (observed := self._follower.take_nowait()) is not None:
             yield observed
 
@@ -183,12 +183,12 @@ class SessionWatch:
 
 
 def qualify_agent(name: str, agent: str) -> str:
-    """Return the name by which a scenario refers to *agent* of the session *name*; the first session has no name."""
+    """Return the name of *agent* of session *name* in the scenario: `SESSION/AGENT`, or AGENT if *name* is empty."""
     return f"{name}/{agent}" if name else agent
 
 
 def qualify_event(name: str, observed: SessionEvent) -> SessionEvent:
-    """Return *observed* with agents renamed as in `qualify_agent`."""
+    """Return the event *observed* of session *name* with all agent names in it changed by `qualify_agent`."""
     if not name:
         return observed
     renamed = {
@@ -203,5 +203,5 @@ def qualify_event(name: str, observed: SessionEvent) -> SessionEvent:
 
 
 def qualify_hop(name: str, hop: MessageHop) -> MessageHop:
-    """Return *hop* with its mailbox renamed as in `qualify_agent`."""
+    """Return *hop*, one step of a message in session *name*, with its mailbox name changed by `qualify_agent`."""
     return attrs.evolve(hop, mailbox=qualify_agent(name, hop.mailbox))

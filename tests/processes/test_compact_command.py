@@ -76,8 +76,8 @@ helper:
     wrong = place.coterie("compact", session.id, "--agent", "hleper")
     assert (wrong.returncode, wrong.stderr) == (2, "Error: agent: 'hleper' is not running; did you mean helper?\n")
     wrong = place.coterie("compact", session.id, "--agent", "helper", "--from", "9")
-    reason = "helper was not compacted: message 9 does not exist: the conversation has 4 messages"
-    assert (wrong.returncode, wrong.stderr) == (2, f"Error: {reason}\n")
+    reason = "Error: helper was not compacted: message 9 does not exist in the conversation; "
+    assert (wrong.returncode, wrong.stderr.startswith(reason)) == (2, True)
 
     done = place.coterie("compact", session.id, "--agent", "helper", "--json")
     assert done.returncode == 0, done.stderr
@@ -122,7 +122,7 @@ def test_ended_session_is_compacted_without_a_turn_and_can_be_resumed(
             "mian",
             *place.model(THREE_TURNS),
         ): f"Error: session {session.id} has no agent 'mian'; did you mean main?",
-        ("--up-to", "9", *place.model(THREE_TURNS)): "message 9 does not exist: the conversation has 6 messages",
+        ("--up-to", "9", *place.model(THREE_TURNS)): "message 9 does not exist in the conversation",
     }
     for options, reason in refusals.items():
         refused = place.coterie("compact", session.id, *options)

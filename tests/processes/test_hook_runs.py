@@ -204,7 +204,7 @@ def test_teammate_and_task_wait_for_the_agreement_of_hooks(place: HookProject, t
     assert summary["reason"] == "completed"
     assert "I went on." in summary["result"]
     words = place.text_of("mate")
-    assert "The task is not done, so nothing was changed: run the tests 0" in words
+    assert "The task is not done yet, so nothing was changed. Complete it first: run the tests 0" in words
     assert "Task 1 is now [done" in words
     assert "tell the lead 0" in words
     idle, task = place.given("idle.json"), place.given("task.json")

@@ -86,7 +86,7 @@ def test_bare_agent_type_keeps_its_model_and_limits_when_resumed(place: ProjectS
     assert (started["definition"], started["model"]) == ("clerk", "claude-haiku-5-5")
     context, shell, written, read = finished["result"].split(" | ")
     assert "Be brief." not in context, "a bare run reads no instruction files"
-    assert shell == written == "Agents of the type clerk may not do this."
+    assert shell == written == "Agents of the type clerk may not do this. Use another tool."
     assert read == "The rule Read(notes.txt) denies this call."
     again = place.coterie("resume", started["session"], "Again.", *place.model(SCRIPT), "--output-format", "json")
     assert json.loads(again.stdout)["model"] == "claude-haiku-5-5"

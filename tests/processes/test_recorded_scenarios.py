@@ -91,7 +91,7 @@ def test_unfit_session_or_file_is_refused(places: list[Path], tmp_path: Path, mo
         fcntl.flock(lock, fcntl.LOCK_EX)
         running = record(session.id, "-o", tmp_path / "other.yaml")
     assert running.exit_code == 2
-    assert running.stderr.startswith(f"Error: session {session.id}: is running; record it when it has ended")
+    assert running.stderr.startswith(f"Error: session {session.id}: is running; stop it with `coterie stop`")
 
     transcript = session.directory / "agents/style/transcript.jsonl"
     content = transcript.read_bytes()

@@ -90,7 +90,8 @@ def test_killed_root_is_reported_in_one_line(place: ProjectShell) -> None:
         place.kill_root()
         said, errors = viewer.communicate(timeout=PATIENCE)
     assert (viewer.returncode, said) == (1, "")
-    assert errors == f"Error: session {session.id} ended before its task was done: its process was killed.\n"
+    reason, advice = "ended before its task was done: its process was killed.", f"`coterie resume {session.id}`"
+    assert errors == f"Error: the session {reason} Continue with {advice}.\n"
     assert place.becomes_true(place.has_no_processes)
     assert place.becomes_true(lambda: place.coterie("doctor").returncode == 0)  # the cleanup daemon repairs the records
 

@@ -84,7 +84,7 @@ def test_a_skill_is_listed_and_loaded_and_its_files_can_be_read(place: ProjectSh
     style, unknown, private = said.split(" | ")
     assert "No adjectives." in style
     assert unknown == "Unknown skill 'release-note'; did you mean release-notes?"
-    assert private == "Only the user can start the skill deploy, with /deploy."
+    assert "Ask the user to enter /deploy." in private
     [context] = [text for text in place.texts() if "<skills>" in text]
     assert "- release-notes: Writes the notes of a release." in context
     assert "- review: Reviews a change." in context
@@ -201,7 +201,9 @@ helper:
     [preloaded] = [text for text in place.texts("helper") if text.startswith("These skills are already loaded")]
     assert "line by line" in preloaded
     assert not any("<skills>" in text for text in place.texts("helper"))
-    assert [event.reason for event in place.events(Noticed)][1:] == ["unknown skill 'no-such-skill'"]
+    assert [event.reason for event in place.events(Noticed)][1:] == [
+        "unknown skill 'no-such-skill'; no name is similar"
+    ]
     assert [event.reason for event in place.events(ToolEnded) if event.is_error] == [
-        "Agents of the type reviewer may not do this."
+        "Agents of the type reviewer may not do this. Use another tool."
     ]

@@ -78,9 +78,9 @@ def test_missing(scenario):
     assert status == 1
     assert "2 failed, 2 passed" in said
     assert "scenarios/deep/greeting.yaml::greeting" in said
-    assert "no such file: nothing.yaml" in said
+    assert "there is no file nothing.yaml" in said
     where = project / "scenarios/missing.yaml"
-    assert f"{where}, line 13: bye.txt is missing" in said
+    assert f"{where}, line 13: the file bye.txt is missing" in said
     assert f"again: coterie scenario run {where} --seed 7 --keep" in said
     assert "Traceback" not in said
     assert "runner/" not in said

@@ -1,4 +1,4 @@
-"""Layer 4: compaction, which replaces the older part of the conversation by a summary before the window is full."""
+"""Layer 4: compaction, which replaces older messages by a summary before the context window is full."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain
@@ -43,9 +43,9 @@ from coterie.memory.compaction.summary_text import block_text, message_texts
 from coterie.memory.layer_settings import CompactionSettings
 
 LISTED = 200
-"""Greatest number of lost terms that an event lists."""
+"""Maximum number of lost terms (paths, names, numbers missing in the new context) in a `Compacted` event."""
 SEARCHED = 8_000
-"""Characters of a message that are searched for lost terms; long listings would count as many losses."""
+"""Maximum characters of each removed message that are searched for lost terms, because listings have too many."""
 
 
 def commit_compaction(
@@ -57,10 +57,10 @@ def commit_compaction(
     failures: int,
     began: float,
 ) -> Compacted:
-    """Replace the conversation by *rebuilt*, record it, and emit the event. Raises `OSError`.
+    """Replace the agent's conversation by *rebuilt*, write it to the transcript, and emit and return the event.
 
-    *began* is the start time of the job on trio's clock. Pending mail follows in a message and a record of its own; a
-    crash in between only delays its delivery.
+    *failures* is the number of summaries that failed in a row; *began* is the start of the job in trio's time. If the
+    agent has work, received mail then follows as a separate message. Raises `OSError` on write errors.
     """
     agent, gone = job.agent, job.messages[plan.first : plan.start]
     unacknowledged = [] if mail is None else list(mail.unacknowledged)
@@ -89,7 +89,7 @@ def commit_compaction(
 
 
 def _carry_markers(conversation: Conversation, first: int) -> None:
-    """Set the marker to the last user message of the *first* kept messages, where a cache entry may still exist."""
+    """Mark the last user block of the unchanged first *first* messages as the end of a reusable prompt cache entry."""
     if not first:
         return
     prefix, previous, number = conversation.prefix, None, 0
@@ -128,49 +128,49 @@ def _compacted_event(job: CompactionJob, plan: CompactionPlan, rebuilt: RebuiltC
 
 
 USER_TEXT_SHARE = 0.2
-"""Share of the window that user texts may take."""
+"""Maximum fraction of the context window that the user's messages may take after a compaction."""
 
 
 @attrs.define(eq=False, kw_only=True)
 class CompactionStep:
-    """Pipeline step that compacts the conversation when it is nearly full, rejected by the API, or on request.
+    """Pipeline step that replaces older messages by a summary: if the context is nearly full, too long, or on request.
 
-    The slow part runs first; then the new epoch and its boundary are written as one record. So a crash or cancellation
-    leaves either the old state or the new one.
+    The summary is created first. Then the new conversation is written to the transcript as one record, so that a crash
+    or cancellation leaves either the old conversation or the new one.
     """
 
     settings: CompactionSettings = attrs.field(factory=CompactionSettings)
     pinned_sections: Sequence[PinnedSection] = ()
     context: Callable[[], Awaitable[str]] | None = None
-    """Reads the text that comes before the agent's task; None if there is none."""
+    """Function that reads anew the text before the agent's task (instructions, memory index); None for no such text."""
     mail: Messaging | None = None
     notes: SessionNotesLayer | None = None
     hook: CompactionHook | None = None
-    """Can object to a compaction; None without hooks."""
+    """Runs the user's hooks, which can object to a compaction; None if the agent has no hooks."""
     _breaker: CircuitBreaker | None = attrs.field(default=None, init=False)
 
     async def before_call(self, agent: Agent) -> None:
-        """Compact at the threshold, unless a hook objects. Raises `OSError` if the record cannot be written."""
+        """Compact the conversation at the token threshold `compact`, unless a hook objects. Raises `OSError`."""
         is_time = agent.meter.tokens(agent.conversation) >= agent.meter.thresholds.compact
         if is_time and not await self.objection(agent, "threshold"):
             await self.compact(agent, "threshold")
 
     async def on_overflow(self, agent: Agent, overflow: PromptTooLong) -> bool:
-        """Compact after the API rejected the prompt as too long; return False if there is nothing to remove."""
+        """Compact after the API rejected the prompt as too long, even if a hook objects; False if nothing changed."""
         await self.objection(agent, "overflow")
         return await self.compact(agent, "overflow", overflow=overflow) is not None
 
     async def objection(self, agent: Agent, trigger: Trigger) -> str | None:
-        """Return a hook's objection to a compaction now; None if no hook objects."""
+        """Run the user's PreCompact hooks; return their objection to a compaction, or None if it may proceed."""
         return None if self.hook is None else await self.hook.objection(agent, trigger)
 
     async def compact(
         self, agent: Agent, trigger: Trigger, pivot: Pivot | None = None, overflow: PromptTooLong | None = None
     ) -> Compacted | None:
-        """Replace the older part of the conversation, or the part that *pivot* selects, by a summary.
+        """Replace older messages of *agent*, or those that *pivot* selects, by a summary; run the `compacted` steps.
 
-        Returns the emitted event; None if there is nothing to remove, or if a manual compaction got no summary. A
-        failed strategy becomes an event. Raises `OSError` if the record cannot be written; the run must then end.
+        Returns the emitted event; None if there are no messages, or if a manual compaction got no summary. A failed
+        call for a summary becomes an event. Raises `OSError` if the transcript cannot be written; the run must end.
         """
         began = trio.current_time()
         job = CompactionJob.of(agent, self.settings, trigger, pivot, overflow)
@@ -187,7 +187,7 @@ class CompactionStep:
         return event
 
     def _breaker_of(self, agent: Agent) -> CircuitBreaker:
-        """The circuit breaker, with the failures of an earlier incarnation."""
+        """Return the counter of failed summaries; the first call restores the count from the agent's transcript."""
         if self._breaker is None:
             boundary = agent.transcript.loaded.boundary
             self._breaker = CircuitBreaker(self.settings.failures, 0 if boundary is None else boundary.failures)
@@ -196,7 +196,7 @@ class CompactionStep:
     async def _choose(
         self, job: CompactionJob, breaker: CircuitBreaker
     ) -> tuple[CompactionPlan, RebuiltConversation] | None:
-        """Use the first strategy whose result fits the window; None if a manual compaction got no summary."""
+        """Get a summary from notes, model or rule; return plan and conversation; None if a manual job got none."""
         parts = await self._summary_parts(job)
         passed_over: dict[str, str] = {}
         plan = await summarize_from_notes(job, self.notes)
@@ -204,7 +204,7 @@ class CompactionStep:
             rebuilt = await self._rebuild(job, plan, parts)
             if rebuilt.tokens <= job.room:
                 return plan, rebuilt
-            plan = f"the result would have {rebuilt.tokens:,} tokens; at most {job.room:,} fit"
+            plan = f"with the notes as summary the context has {rebuilt.tokens:,} tokens; at most {job.room:,} fit"
         passed_over["notes"] = plan
         plan = await summarize_by_model(job, breaker, self.notes)
         if isinstance(plan, str):
@@ -225,7 +225,7 @@ class CompactionStep:
         return plan, rebuilt
 
     async def _rebuild(self, job: CompactionJob, plan: CompactionPlan, parts: SummaryParts) -> RebuiltConversation:
-        """Rebuild the conversation by *plan*, with used skills and recently read files if they fit."""
+        """Return the conversation that *plan* gives, with as many used skills and recently read files as fit."""
         full = await trio.to_thread.run_sync(_with_restored, job, plan, parts)
         last = attrs.evolve(full, files=(), skills=full.skills[:1])
         for candidate in (full, attrs.evolve(full, files=()), last, parts):
@@ -256,7 +256,7 @@ class CompactionStep:
 
 
 def _with_restored(job: CompactionJob, plan: CompactionPlan, parts: SummaryParts) -> SummaryParts:
-    """Add the skills and files to restore. Blocks on the disk."""
+    """Return *parts* with the texts of used skills and recently read files that the model is to see again. Blocks."""
     staying = (*job.messages[: plan.first], *job.messages[plan.start :])
     calls = [segment.data for message in staying for segment in message if segment.block_type == "tool_use"]
     workspace, settings = job.agent.workspace, job.settings

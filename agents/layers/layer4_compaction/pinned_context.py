@@ -1,4 +1,4 @@
-"""Pinned context: team, tasks and mail, read from their source at each compaction and never summarised."""
+"""Pinned context: text about team, tasks and mail, which each compaction reads anew and never summarises."""
 
 from collections.abc import Callable, Mapping
 from typing import ClassVar, Protocol
@@ -18,26 +18,26 @@ from coterie.mailbox.errors import MailboxError
 from coterie.mailbox.tasks.task_list import TaskList
 
 SHOWN = 50
-"""Greatest number of members, tasks or messages in a section; of the rest it shows only the number."""
+"""Maximum number of agents, tasks or messages that a section of the pinned context lists; others are only counted."""
 DESCRIPTION = 2_000
-"""Greatest number of characters of the description of the agent's own task."""
+"""Maximum number of characters that are shown of a task that the agent owns, with its description."""
 
 
 @attrs.frozen
 class TeamSection:
-    """Section with the other agents of the session: type, parent, task and state of each."""
+    """Section of the pinned context that lists the session's other agents: type, parent, state and task of each."""
 
     _roster: Roster
     _last_states: Callable[[], Mapping[tuple[str, int], AgentChanged]] | None = None
-    """Returns the last state event of each agent, by name and incarnation; may block on the disk.
+    """Function that reads the last state event of each agent, by name and incarnation (start number); may block.
 
-    None without a root; the section then shows the states of the roster.
+    None if no root (supervisor process) writes such events; then the states are those of the roster (list of agents).
     """
 
     heading: ClassVar[str] = "The team"
 
     async def text(self, agent: Agent) -> str:
-        """Format one line for each running agent, and one line for all ended agents that *agent* started."""
+        """Return a line for each other agent that has not ended, and one line for ended ones that *agent* started."""
         name = agent.identity.agent
         members = [member for member in self._roster.members().values() if member.name != name]
         states = {} if self._last_states is None else await trio.to_thread.run_sync(self._last_states)
@@ -51,14 +51,14 @@ class TeamSection:
 
 @attrs.frozen
 class TaskSection:
-    """Section with the unfinished tasks of the task list, the agent's own first."""
+    """Section of the pinned context with the session's unfinished tasks; tasks that the agent owns come first."""
 
     _tasks: TaskList
 
     heading: ClassVar[str] = "Open tasks"
 
     async def text(self, agent: Agent) -> str:
-        """Format one line for each task, and the whole description for the agent's own tasks."""
+        """Return a line for each unfinished task; tasks of *agent* also have their description, cut if it is long."""
         found = await self._tasks.list(states=UNFINISHED)
         own, others = [], []
         for task in found.tasks:
@@ -73,18 +73,18 @@ class TaskSection:
 
 @attrs.frozen
 class MailSection:
-    """Section with the messages that the agent has not answered yet."""
+    """Section of the pinned context with messages and shutdown requests that the agent has not answered yet."""
 
     _roster: Roster
     _mail: Messaging
-    """Source of the pending shutdown requests."""
+    """Received mail of the agent, which contains the unanswered shutdown requests."""
     _sender: Sender
-    """The agent as a sender of answers."""
+    """The agent as a sender; its session id tells messages of this session from those of other sessions."""
 
     heading: ClassVar[str] = "Messages that wait for your answer"
 
     async def text(self, agent: Agent) -> str:
-        """Format each message as it was delivered, truncated; omit messages of ended agents."""
+        """Return unanswered messages, cut if long; without those of this session's ended agents, except tasks."""
         running = {name for name, member in self._roster.members().items() if member.state != "ended"}
         requests = [message_text(envelope, REPEATED_BYTES) for envelope in self._mail.shutdown.requests.values()]
         waiting = [
@@ -111,24 +111,24 @@ def _member(member: Member, states: Mapping[tuple[str, int], AgentChanged]) -> s
 
 
 def _some(lines: list[str], what: str) -> list[str]:
-    """Return the first *lines* and a line with the number of the rest."""
+    """Return *lines*; if there are more than `SHOWN`, the first ones and a line with the number of omitted *what*."""
     more = len(lines) - SHOWN
     return lines if more <= 0 else [*lines[:SHOWN], f"... and {more} more {what}."]
 
 
 class PinnedSection(Protocol):
-    """One section of the pinned context: team, open tasks, unanswered mail, or instruction files."""
+    """Section of the pinned context (state that a compaction reads anew): team, tasks, or unanswered mail."""
 
     @property
     def heading(self) -> str:
-        """Heading of the section in the session notes and after a compaction."""
+        """Heading of the section, in the session notes file and in the conversation after a compaction."""
 
     async def text(self, agent: Agent) -> str:
-        """Return the current content as Markdown; empty if there is none. Raises `OSError` and `MailboxError`."""
+        """Return the section's current content as lines of Markdown; may be empty. Raises `OSError`, `MailboxError`."""
 
 
 async def section_text(section: PinnedSection, agent: Agent, layer: str) -> str:
-    """Return the text of a pinned section; on failure, emit an event of *layer* and return an empty text."""
+    """Return the current text of *section*; if reading it fails, emit a failure event of *layer* and return no text."""
     try:
         return await section.text(agent)
     except (OSError, MailboxError) as exc:

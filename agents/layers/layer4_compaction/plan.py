@@ -1,4 +1,4 @@
-"""Compaction jobs and plans: the conversation to compact, and the range that a summary replaces."""
+"""Jobs and plans of a compaction: the conversation to compact, and the messages that a summary is to replace."""
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -19,36 +19,36 @@ from coterie.memory.layer_settings import CompactionSettings
 
 @attrs.frozen(kw_only=True)
 class CompactionPlan:
-    """A summary and the range of messages that it replaces: from *first* up to, but not including, *start*."""
+    """Plan of a compaction: a summary, and the messages that it replaces, from index *first* to just before *start*."""
 
     by: Way
     summary: str
     start: int
     first: int = 0
-    """More than 0 only for a manually selected part; earlier messages then keep their bytes and cache entries."""
+    """Index of the first replaced message; above 0 only if the user selected a part. Earlier messages do not change."""
     cost: Decimal = Decimal(0)
     passed_over: Mapping[str, str] = attrs.field(factory=dict)
-    """Reasons why cheaper strategies were not used, by strategy."""
+    """Reasons why cheaper sources of a summary were not used, by source: `notes`, or `summary` for a model."""
 
 
 ALL = "Summarise the whole conversation."
 QUOTED = 200
-"""Characters of a message that are quoted to identify it for the model."""
+"""Maximum number of characters quoted from a message, to tell the model at which message the summary begins or ends."""
 
 
 @attrs.frozen(kw_only=True)
 class RemovedRange:
-    """The range of messages to remove: from *first* up to, but not including, *start*."""
+    """Messages that a compaction is to remove, from index *first* to just before index *start*."""
 
     first: int
     start: int
     scope: str
-    """Description of the range for the model."""
+    """Sentence that tells the model which part of the conversation it must summarise."""
 
 
 @attrs.frozen(kw_only=True)
 class CompactionJob:
-    """One compaction: the conversation, the reason, and the size to reach."""
+    """Input of one compaction: the conversation, the reason for compacting it, and the size that it must reach."""
 
     agent: Agent
     trigger: Trigger
@@ -56,11 +56,11 @@ class CompactionJob:
     overflow: PromptTooLong | None
     messages: Messages
     sizes: Sequence[int]
-    """Estimated tokens of each message if it stays."""
+    """Estimated tokens that each message in `messages` will have if the compaction keeps it; thinking counts as 0."""
     tokens: int
-    """Tokens of the whole conversation, reported or estimated."""
+    """Tokens of the conversation before the compaction, as reported by the API, with an estimate of newer blocks."""
     room: int
-    """Greatest number of estimated tokens after the compaction."""
+    """Maximum number of estimated tokens that the conversation may have after the compaction."""
     settings: CompactionSettings
 
     @classmethod
@@ -72,7 +72,7 @@ class CompactionJob:
         pivot: Pivot | None = None,
         overflow: PromptTooLong | None = None,
     ) -> "CompactionJob":
-        """Create the job for *agent*'s current conversation."""
+        """Create the job for *agent*'s conversation; a size that *overflow* reports lowers the allowed size `room`."""
         messages, gone = split_messages(agent.conversation.segments), deleted_results(agent.conversation.segments)
         tokens, thresholds = agent.meter.tokens(agent.conversation), agent.meter.thresholds
         room = max(thresholds.warn, thresholds.compact * 3 // 4)
@@ -92,7 +92,7 @@ class CompactionJob:
         )
 
     def span(self, settings: CompactionSettings | None = None) -> RemovedRange:
-        """Choose the messages to remove; *settings* override how much stays."""
+        """Choose which messages to remove: older ones, or those that `pivot` selects. Default: the job's *settings*."""
         if self.pivot is None:
             start = choose_start(self.messages, self.sizes, settings or self.settings)
             assert start is not None, "choose_start returns None only for messages that must stay"

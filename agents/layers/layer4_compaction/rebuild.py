@@ -1,4 +1,4 @@
-"""Rebuilding of a conversation for a compaction: the summary, pinned context, restored files, and what stays."""
+"""Construction of the conversation after a compaction: summary, pinned context, restored files and kept messages."""
 
 import codecs
 import hashlib
@@ -29,7 +29,7 @@ from coterie.memory.layer_settings import CompactionSettings, ResultSettings
 
 _TEXT = b'{"type":"text"'
 _OPENS, _CLOSES = "<earlier-conversation>", "</earlier-conversation>"
-"""Tags around a summary; see `prompts/compacted.md`."""
+"""Tags around the summary of a compaction; the prompt file `prompts/compacted.md` contains them."""
 _ORIGINS: dict[Way, str] = {
     "notes": "The notes below were written while it happened.",
     "summary": "The text below is a summary of it.",
@@ -42,48 +42,48 @@ CONTINUED = "I continued from here. The results are summarised next."
 
 @attrs.frozen(kw_only=True)
 class RestoredText:
-    """Text of a file or a skill for the model, possibly truncated."""
+    """Text of a recently read file or loaded skill that a compaction shows to the model again, cut if it is long."""
 
     name: str
     """Path of the file, or name of the skill."""
     shown: str
-    """The text in its frame."""
+    """The text with its XML tags, such as `<file path="...">`, as the model sees it."""
 
 
 @attrs.frozen(kw_only=True)
 class SummaryParts:
-    """Content of a rebuilt conversation besides the summary and the messages that stay."""
+    """Texts that a compaction inserts into the conversation together with the summary."""
 
     context: str = ""
-    """Text that comes before the agent's task."""
+    """Text before the agent's task: instructions, memory index and list of skills; empty if there is none."""
     pinned: str = ""
     user_texts: Sequence[str] = ()
     user_text_room: int
-    """Greatest number of tokens of the user texts."""
+    """Maximum number of tokens of the inserted user texts; if they need more, they are shortened."""
     skills: Sequence[RestoredText] = ()
     files: Sequence[RestoredText] = ()
     where: str
-    """Path of the transcript."""
+    """Path of the transcript, which shortened user texts name as the place of the full text."""
 
 
 @attrs.frozen(kw_only=True)
 class RebuiltConversation:
-    """The messages of a conversation after a compaction, not yet in effect."""
+    """Conversation as a compaction would leave it; it has not replaced the agent's conversation yet."""
 
     messages: Sequence[Message]
     parts: Sequence[Part]
-    """Contents of the blocks of the new message."""
+    """Kind of content of each block of the new message, such as `summary` or `files`, in their order."""
     at_message: int
-    """Index of the new message."""
+    """Index in `messages` of the new message, which contains the summary."""
     user_texts_added: int
     skills: Sequence[RestoredText]
     files: Sequence[RestoredText]
     tokens: int
-    """Estimated tokens of the whole conversation."""
+    """Estimated tokens of the whole conversation, including tool definitions and system prompt."""
 
 
 def rebuild(job: CompactionJob, plan: CompactionPlan, parts: SummaryParts) -> RebuiltConversation:
-    """Build the conversation that *plan* describes; the agent's conversation does not change."""
+    """Return the conversation with *plan*'s summary instead of the replaced messages; the agent still keeps its own."""
     before = _before(job.messages[: plan.first])
     staying = [segment for message in job.messages[plan.start :] for segment in message]
     return assemble(job, before, clear_results(staying, has_changed=True), plan, parts)
@@ -96,7 +96,7 @@ def assemble(
     plan: CompactionPlan,
     parts: SummaryParts,
 ) -> RebuiltConversation:
-    """Build the conversation from the messages *before* and *after*, with the new message between them."""
+    """Return a conversation: messages *before*, a new user message with the summary and *parts*, messages *after*."""
     user_blocks = [data for role, blocks in [*before, *after] if role == "user" for data in blocks]
     # A tool result that quotes the user does not count.
     kept = [block_text(data) for data in user_blocks if data.startswith(_TEXT)]
@@ -117,7 +117,7 @@ def assemble(
 
 
 def earlier_summaries(messages: Iterable[Sequence[SegmentView]]) -> list[str]:
-    """Return the summaries of earlier compactions in *messages*, without their tags."""
+    """Return the summaries that earlier compactions wrote into *messages*, without their tags and introduction."""
     texts = (block_text(segment.data) for message in messages for segment in message if segment.block_type == "text")
     framed = (text for text in texts if text.startswith(_OPENS) and text.endswith(_CLOSES))
     return [text.removesuffix(_CLOSES).partition("\n\n")[2].strip() for text in framed]
@@ -144,9 +144,9 @@ def _blocks(plan: CompactionPlan, parts: SummaryParts, missing: Sequence[str]) -
 
 
 def _before(messages: Messages) -> list[Message]:
-    """Return *messages* unchanged, with a closing text if the last ones are tool calls without thinking.
+    """Return the kept *messages* before the summary; append a short reply if they end in tool calls without thinking.
 
-    The API does not accept a continuation of tool calls whose thinking an earlier rewrite removed.
+    The API would reject a continuation of tool calls whose thinking blocks an earlier compaction or clearing removed.
     """
     before = rewrite(chain.from_iterable(messages), lambda segment: segment.data)
     last = next((message for message in reversed(messages) if message[0].role == "assistant"), ())
@@ -157,18 +157,18 @@ def _before(messages: Messages) -> list[Message]:
 
 
 CAPS = (32_000, 16_000, 8_000, 4_000, 2_000)
-"""Lengths in characters over which a text is truncated, tried in this order."""
+"""Lengths in characters above which a text is moved to a file, tried in this order until the conversation fits."""
 PREVIEW = 1_000
-"""Bytes that stay of a truncated text."""
+"""Number of bytes from the beginning of a text that stay in the conversation if the text is moved to a file."""
 
 
 def rebuild_truncated(
     job: CompactionJob, plan: CompactionPlan, parts: SummaryParts, directory: Path
 ) -> RebuiltConversation:
-    """Build the conversation that *plan* describes, with more and more truncated texts until it fits.
+    """Return the conversation after *plan*, with long texts moved to files until it fits into the context window.
 
-    Stores the whole texts in files below *directory*, which the previews name. The result may still be too long. Blocks
-    on the disk. Raises `OSError`.
+    Only the beginning of such a text and the path of its file below *directory* stay. The conversation may still be too
+    long. Blocks on the disk. Raises `OSError`.
     """
     rebuilt = rebuild(job, plan, parts)
     staying = [segment for message in job.messages[plan.start :] for segment in message]
@@ -197,7 +197,7 @@ def _capped(data: bytes, cap: int, directory: Path) -> bytes:
 
 
 def _texts(block: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the parts of a text or result block whose text may be truncated in place."""
+    """Yield the parts of *block*, a text or tool result, whose text can be changed; a string result becomes a list."""
     if block["type"] == "text":
         yield block
     elif block["type"] == "tool_result":
@@ -208,9 +208,9 @@ def _texts(block: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def newest_files(workspace: Workspace, calls: Sequence[bytes], count: int) -> list[str]:
-    """Return the *count* files that the model read last, newest first.
+    """Return the paths of the *count* files that the model read last, newest first.
 
-    Omits files in the scratch directory, and files named by one of the *calls* that stay in the conversation.
+    Omits files in the scratch directory, and files that *calls* name (the tool calls that stay in the conversation).
     """
     files: list[str] = []
     for path in reversed(list(workspace.seen.known())):
@@ -225,9 +225,9 @@ def newest_files(workspace: Workspace, calls: Sequence[bytes], count: int) -> li
 
 
 def used_skills(workspace: Workspace, calls: Sequence[bytes]) -> list[UsedSkill]:
-    """Return the skills that the agent has loaded, newest first.
+    """Return the skills (instructions loaded on use) that the agent has loaded, newest first.
 
-    Omits skills loaded by one of the *calls*, which stay in the conversation with their results.
+    Omits skills that were loaded by one of *calls*, the tool calls that stay in the conversation with their results.
     """
     read = (msgspec.json.decode(data, type=_Call) for data in calls)
     in_view = {call.input.get("skill") for call in read if call.name == SkillTool.name}
@@ -235,7 +235,7 @@ def used_skills(workspace: Workspace, calls: Sequence[bytes]) -> list[UsedSkill]
 
 
 def read_skills(skills: Iterable[UsedSkill], settings: CompactionSettings) -> list[RestoredText]:
-    """Read the skills that still exist, within the size limits of *settings*. Blocks on the disk."""
+    """Return the texts of *skills* from their files, cut to the limits of *settings*; skip unreadable files. Blocks."""
     restored: list[RestoredText] = []
     room = settings.skills_total * TEXT_BYTES
     for used in skills:
@@ -260,7 +260,7 @@ class _Call(msgspec.Struct):
 
 
 def read_files(paths: Iterable[str], settings: CompactionSettings) -> list[RestoredText]:
-    """Read the files that still exist and are text, within the size limits of *settings*. Blocks on the disk."""
+    """Return the texts of files *paths*, cut to the limits of *settings*; skip unreadable or binary files. Blocks."""
     files: list[RestoredText] = []
     room = settings.files_total * TEXT_BYTES
     for path in paths:

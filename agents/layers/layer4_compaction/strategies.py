@@ -1,4 +1,4 @@
-"""Compaction strategies, cheapest first: session notes, a model's summary, or truncation by a rule."""
+"""Ways to get the summary of a compaction, cheapest first: session notes, a model's summary, or a rule."""
 
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
@@ -27,46 +27,46 @@ from coterie.memory.compaction.summary_text import message_texts, parse_summary
 from coterie.memory.errors import SummaryUnusable
 
 LAYER = "compaction"
-"""Name of the layer in events, of its prompt, and of the purpose of its model calls."""
+"""Name of compaction in events, of its prompt file, and of the purpose of its model calls."""
 
 
 @attrs.define(eq=False)
 class CircuitBreaker:
-    """Counter of consecutive failed summaries. An open breaker stays open for the session, also after a resume."""
+    """Counter of summaries by a model that failed in a row. At *limit*, the session asks no model for them again."""
 
     limit: int
     failures: int = 0
 
     @property
     def is_open(self) -> bool:
-        """True if no model may be called for a summary."""
+        """True if `limit` summaries failed in a row, so that no model may be asked for another summary."""
         return self.failures >= self.limit
 
 
 TRIES = 3
-"""Retries of a request that is too long, each without more of the oldest rounds."""
+"""Maximum number of retries of a summary request that is too long; each retry omits more of the oldest messages."""
 SHARE = 0.2
-"""Share of the messages to omit per retry, if the API does not report by how much the prompt is too long."""
+"""Fraction of the tokens that each retry omits, if the API does not report by how much the prompt is too long."""
 WHOLE = frozenset({"end_turn", "stop_sequence"})
 LEFT_OUT = "The oldest part of this conversation was removed here, because it was too long."
 
 
 @attrs.define(eq=False)
 class ConversationSummarizer:
-    """Writer of one summary, with its cost."""
+    """Creates one summary of an agent's conversation with model calls, and adds up their cost."""
 
     agent: Agent
     messages: Messages
     sizes: Sequence[int]
-    """Estimated tokens of each message."""
+    """Estimated tokens of each message in `messages`."""
     cost: Decimal = Decimal(0)
     parts: int = 1
-    """Number of parts that were summarised separately."""
+    """Number of parts of the conversation that were summarised by separate calls; 1 for the conversation as a whole."""
 
     async def summarize(self, scope: str = ALL, overflow: PromptTooLong | None = None) -> str:
-        """Return a summary of the part that *scope* describes; *overflow* is given if the conversation is too long.
+        """Let the model summarise the part that *scope* describes, without the oldest messages if it is too long.
 
-        Cancellation changes nothing. Raises `SummaryUnusable`, and as `ModelClient.ask` does.
+        *overflow* is set if the API rejected the conversation. Raises `SummaryUnusable`, and as `ModelClient.ask` does.
         """
         for attempt in range(1 + TRIES):
             try:
@@ -83,7 +83,7 @@ class ConversationSummarizer:
         return await self._in_parts()
 
     async def _ask_whole(self, scope: str) -> Reply:
-        """Ask a helper, which reads most of the prompt from the agent's cache."""
+        """Ask a helper (short fork of the agent) for a summary; it reads most of the prompt from the agent's cache."""
         return await run_helper(
             self.agent,
             render(LAYER, scope=scope),
@@ -94,7 +94,7 @@ class ConversationSummarizer:
         )
 
     async def _ask_shortened(self, scope: str, start: int) -> Reply:
-        """Ask with the messages from *start* on, without a cache entry to read."""
+        """Ask for a summary of only the messages from index *start* on, which are not in the prompt cache."""
         shorter = self.agent.conversation.fork()
         segments = [segment for message in self.messages[start:] for segment in message]
         shorter.rewrite([("user", [text_block(LEFT_OUT)]), *clear_results(segments, has_changed=True)])
@@ -102,7 +102,7 @@ class ConversationSummarizer:
         return await self._ask(shorter)
 
     async def _in_parts(self) -> str:
-        """Summarise the conversation part by part; each summary includes the one before."""
+        """Summarise the conversation part by part: each call gets the summary so far. Return the last summary."""
         summary = "(none: this is the first part)"
         # A third, because the estimate of plain text may be too low and the earlier summary needs room too.
         size = self.agent.meter.thresholds.effective // 3 * TEXT_BYTES
@@ -133,12 +133,12 @@ class ConversationSummarizer:
         summary = parse_summary(reply.text, is_whole=reply.stop_reason in WHOLE)
         tokens = estimate_block(text_block(summary))
         if tokens > (most := self.agent.meter.thresholds.compact // 3):
-            raise SummaryUnusable(f"the summary has about {tokens:,} tokens; at most {most:,} are usable")
+            raise SummaryUnusable(f"the model's summary is too long: about {tokens:,} tokens; at most {most:,} fit")
         return summary
 
 
 def _to_leave(tokens: int, attempt: int, overflow: PromptTooLong | None) -> int:
-    """Estimate the tokens to remove: the excess and a margin, or a fixed share if the excess is unknown."""
+    """Return how many tokens retry *attempt* must omit: the reported excess and a margin, or a share of *tokens*."""
     if overflow is None or overflow.actual is None or overflow.most is None:
         return int(tokens * SHARE * max(1, attempt))
     # The margin covers the error of the estimate and the summary request itself.
@@ -147,7 +147,7 @@ def _to_leave(tokens: int, attempt: int, overflow: PromptTooLong | None) -> int:
 
 
 def _pieces(texts: Sequence[str], size: int) -> Iterator[str]:
-    """Join *texts* to pieces of about *size* bytes; split longer texts."""
+    """Yield *texts*, joined with empty lines to pieces of about *size* bytes; texts longer than that are split."""
     piece: list[str] = []
     room = size
     for text in texts:
@@ -163,21 +163,21 @@ def _pieces(texts: Sequence[str], size: int) -> Iterator[str]:
 
 
 NOTES_WAIT = 15.0
-"""Seconds to wait for a running update of the notes."""
+"""Seconds that a compaction waits for a running update of the session notes."""
 
 
 async def summarize_from_notes(job: CompactionJob, notes: SessionNotesLayer | None) -> CompactionPlan | str:
-    """Use the session notes as the summary, without a model call; turns that the notes do not cover stay.
+    """Return a plan with the session notes as summary, without a model call; turns newer than the notes stay.
 
-    Returns the reason for not doing so, for example if there are no notes or too many turns would have to stay.
+    Returns a text with the reason if that is impossible, for example if there are no notes or too many newer turns.
     """
     if notes is None or not job.settings.by_notes:
-        return "switched off"
+        return "session notes are switched off (layers.notes.enabled, layers.compaction.by_notes)"
     if job.pivot is not None:
-        return "the request selects only a part of the conversation"
+        return "the user selected a part of the conversation, and notes are about all of it"
     state = await _notes_state(notes)
     if state is None:
-        return f"there are no notes: {notes.delay}"
+        return f"there are no session notes yet: {notes.delay}"
     behind = job.agent.turn - state.turn
     unknown = first_unknown(job.messages, behind)
     start = choose_start(job.messages, job.sizes, job.settings, unknown)
@@ -191,14 +191,14 @@ async def summarize_from_notes(job: CompactionJob, notes: SessionNotesLayer | No
 async def summarize_by_model(
     job: CompactionJob, breaker: CircuitBreaker, notes: SessionNotesLayer | None
 ) -> CompactionPlan | str:
-    """Let the model write the summary, or return the reason for not doing so; a failure also emits an event.
+    """Return a plan with a summary by the model, or the reason why there is none; a failure also emits an event.
 
-    Errors and corrections from the session notes are appended if the summary does not contain them.
+    Counts failures in *breaker*. Appends the section about errors from *notes* if the summary does not contain it.
     """
     if not job.settings.by_model:
-        return "switched off"
+        return "summaries by a model are switched off (layers.compaction.by_model)"
     if breaker.is_open:
-        return f"the last {breaker.failures} summaries failed"
+        return f"the last {breaker.failures} summaries failed, so no model is asked"
     span, summarizer = job.span(), ConversationSummarizer(job.agent, job.messages, job.sizes)
     try:
         summary = await summarizer.summarize(span.scope, job.overflow)
@@ -227,7 +227,7 @@ async def _notes_state(notes: SessionNotesLayer) -> NotesState | None:
 
 
 def truncate_by_rule(job: CompactionJob) -> CompactionPlan:
-    """Remove the oldest messages without a summary of them; keep earlier summaries and as many messages as fit."""
+    """Return a plan that removes the oldest messages; its summary is only the beginning of earlier summaries."""
     span = job.span(attrs.evolve(job.settings, keep_least=job.room // 2, keep_most=job.room // 2))
     leaving = job.messages[span.first : span.start]
     earlier = truncate_text("\n\n".join(earlier_summaries(leaving)), job.room // 8 * TEXT_BYTES)

@@ -1,4 +1,4 @@
-"""One dream: a helper consolidates a copy of the memory store, and its edits become a reviewable change."""
+"""One dream: a helper (short fork of the agent) tidies a copy of the memories; its edits become a reviewable change."""
 
 import sqlite3
 import time
@@ -37,26 +37,26 @@ from coterie.memory.store.memory_store import MemoryStore
 from coterie.session_directory import TRANSCRIPT
 
 AGENTS = "agents"
-"""Name of the directory of a session with one directory for each agent's transcript."""
+"""Name of the directory, inside a session's directory, with one directory for each agent and its transcript."""
 SHOWN = 300
-"""Greatest number of characters of a turn in the record of a dream."""
+"""Maximum number of characters of one turn of the model in the stored record of a dream."""
 
 State = Literal["starting", "updating", "completed", "failed", "killed"]
 
 
 @attrs.define(eq=False)
 class DreamProgress:
-    """State, cost and last turns of one dream."""
+    """State, cost and last turns of one dream (consolidation of memories by a helper) while it runs."""
 
     _agent: Agent
     state: State = "starting"
     cost: Decimal = Decimal(0)
     replies: int = 0
     turns: deque[str] = attrs.field(factory=lambda: deque(maxlen=TURNS_KEPT))
-    """Texts and calls of the last turns."""
+    """The last turns of the helper, one line each: its text, then its tool calls with their subjects."""
 
     def count_reply(self, reply: Reply, answers: Sequence[ToolAnswer]) -> bool:
-        """Count *reply*; the first written file changes the state to `updating`. Always returns False."""
+        """Count *reply*; the first successful write sets `state` to `updating`. Returns False: the dream goes on."""
         self.replies += 1
         self.cost += self._agent.model.cost(reply.usage)
         calls = []
@@ -71,7 +71,7 @@ class DreamProgress:
         return False
 
     def enter(self, state: State, change: DreamChange | None = None, reason: str | None = None) -> None:
-        """Change the state and emit its event."""
+        """Set the state of the dream and emit an event; *change* adds the numbers of applied and waiting edits."""
         self.state = state
         event = Dreamed(state=state, reason=reason, cost_usd=format(self.cost, "f"))
         if change is not None:
@@ -87,7 +87,7 @@ class DreamProgress:
 
 
 def recent_sessions(directory: Path, clock: Clock) -> list[SessionActivity]:
-    """Find the sessions in *directory* that have a transcript. Blocks on the disk."""
+    """Return the sessions in *directory* that have a transcript, each with the time of its last write. Blocks."""
     found = []
     for session in directory.glob("*/"):
         times = [path.stat().st_mtime for path in session.glob(f"{AGENTS}/*/{TRANSCRIPT}")]
@@ -98,7 +98,7 @@ def recent_sessions(directory: Path, clock: Clock) -> list[SessionActivity]:
 
 
 def lines_of(sessions: Sequence[Path]) -> ReferenceExists:
-    """Return a function that checks if a transcript line exists in *sessions*; it reads each file once. Blocks."""
+    """Return a function that checks if a transcript in *sessions* has a line of a given number; it blocks."""
     by_name = {session.name: session for session in sessions}
 
     def count(session: str, agent: str) -> int:
@@ -117,36 +117,36 @@ def lines_of(sessions: Sequence[Path]) -> ReferenceExists:
 
 PURPOSE = "dream"
 MOST_SESSIONS = 50
-"""Greatest number of sessions whose transcripts a dream reads, newest first."""
+"""Maximum number of sessions whose transcripts the helper of a dream may read; the newest ones are taken."""
 FAILURES = (*CALL_FAILURES, StoreError, OSError, sqlite3.Error)
-"""Errors that end a dream."""
+"""Errors that can end a dream: of a model call, of the memory store, of the disk, and of the recall index (SQLite)."""
 CLEAN_UP = 10.0
-"""Time limit of the clean-up in seconds."""
+"""Maximum seconds for the clean-up after a dream: release of the lock, removal of the working copy."""
 
 
 @attrs.frozen(kw_only=True)
 class Dreamer:
-    """Runner of dreams of one memory store for one agent."""
+    """Runs dreams for one agent. A dream consolidates the memories in one store."""
 
     agent: Agent
     store: MemoryStore
     settings: DreamingSettings
     author: Callable[[], Author]
-    """Returns the identity of the agent for the history of the store."""
+    """Function that returns the agent and its turn, as author of changes in the history of the memory store."""
     scratch: Path
-    """Directory of the working copy; a leftover copy of a killed dream is removed."""
+    """Directory in which a dream creates its working copy of the store; a copy left by a killed dream is removed."""
     authority: Authorizer | None = None
-    """Permission rules that also apply to the helper."""
+    """Permission rules of the agent, whose denials apply to the helper too; None to apply no rules."""
 
     async def dream(
         self, sessions: Sequence[Path], *, is_dry: bool = False, progress: DreamProgress | None = None
     ) -> DreamChange:
-        """Consolidate the store with the transcripts of *sessions*, which are directories, newest first.
+        """Run one dream, even if none is due; return its change. Its helper reads the session directories *sessions*.
 
-        Runs even if no dream is due. With *is_dry* the whole change waits for approval. Each state emits an event.
-        Failure and cancellation before the change is applied leave the memory and the time of the last dream unchanged,
-        and remove the working copy. Raises `DreamRefused`, without an event, while another dream runs; other
-        `StoreError`, `OSError`, and as `run_helper` does.
+        With *is_dry* the whole change waits for approval. Each state emits an event. Failure and cancellation before
+        the change is applied leave the memories and the time of the last dream unchanged, and remove the working copy.
+        Raises `DreamRefused`, without an event, while another dream runs; other `StoreError`, `OSError`,
+        `sqlite3.Error`, and as `run_helper` does.
         """
         progress = progress or DreamProgress(self.agent)
         lock = await trio.to_thread.run_sync(acquire_dream_lock, self.store.directory, self.agent.clock)
@@ -195,7 +195,7 @@ class Dreamer:
         return change
 
     async def _ask(self, copied: WorkingCopy, sessions: Sequence[Path], progress: DreamProgress) -> str:
-        """Let a helper edit the working copy; return the text of its last reply."""
+        """Let a helper edit the working copy, with read access to *sessions*; return the text of its last reply."""
         rights = HelperRights(
             readable=tuple(session / AGENTS for session in sessions),
             writable=(copied.work, copied.evidence),
@@ -236,7 +236,7 @@ class Dreamer:
     def _conclude(
         self, proposal: Proposal, author: Author, lock: DreamLock, *, is_dry: bool
     ) -> tuple[DreamChange, list[MemoryChange]]:
-        """Apply the hunks that need no approval, store the rest, and record the time of this dream."""
+        """Apply the hunks (edits) that need no approval and store all; record the dream's time unless *is_dry*."""
         change = proposal.change
         if change.files:
             change = apply_hunks(self.store, change, proposal.chosen, author)

@@ -1,4 +1,4 @@
-"""Layer 6: starts a dream in the background when the agent has finished and a dream is due."""
+"""Layer 6: starts a dream (consolidation of memories by a helper) in the background after a run, if one is due."""
 
 from typing import ClassVar
 
@@ -15,29 +15,29 @@ from coterie.memory.errors import DreamRefused
 
 @attrs.define(eq=False)
 class DreamScheduler(BackgroundTask[Dreamer]):
-    """Pipeline step that runs dreams of one store in the background, one at a time; a failure becomes an event."""
+    """Pipeline step that runs dreams (consolidation of one memory store) in the background; a failure is an event."""
 
     name: ClassVar[str] = "dreaming"
     _dreamer: Dreamer
     _due_check: DueCheck
     not_due: str | None = attrs.field(default=None, init=False)
-    """Reason why no dream started when the agent last finished; None if one did."""
+    """Reason why no dream was started after the agent's last run; None if one was started, or before a first check."""
     progress: DreamProgress | None = attrs.field(default=None, init=False)
-    """The running dream, or the last one."""
+    """State, cost and last turns of the running dream, or of the last one; None before the first dream."""
 
     async def before_end(self) -> None:
-        """Wait for a running dream, up to the limit; the end then kills it, which leaves the memory as it was."""
+        """Wait for a running dream, up to the `drain` limit; the agent's end then cancels it, and no memory changes."""
         await self.drain(self._dreamer.settings.drain)
 
     def on_run_finished(self) -> None:
-        """Start a dream if one is due and none is running; never blocks."""
+        """After a run of the agent, let the background task start a dream if one is due; does not wait for it."""
         if not self.is_busy:
             self.submit(self._dreamer)
 
     async def run_now(self, job: DreamJob) -> None:
-        """Run a dream on request of the user, with the options of *job*; a failure becomes an event.
+        """Run a dream on request of the user, with the options of *job*, and wait for its end; a failure is an event.
 
-        Cancellation kills the dream. Raises `ConfigInvalid` if no dream can begin now.
+        Cancellation ends the dream. Raises `ConfigInvalid` if another dream runs, or none is due and *job* forces none.
         """
         await self.wait_until_idle()
         if not job.is_forced and (reason := await trio.to_thread.run_sync(self._due_check.reason_not_due)) is not None:
@@ -49,7 +49,7 @@ class DreamScheduler(BackgroundTask[Dreamer]):
             raise ConfigInvalid("dream", exc.reason) from exc
 
     async def handle(self, dreamer: Dreamer) -> None:
-        """Run a dream if one is due."""
+        """Run a dream if one is due, otherwise store the reason in `not_due`; a failure becomes an event."""
         try:
             self.not_due = await trio.to_thread.run_sync(self._due_check.reason_not_due)
             if self.not_due is None:
@@ -60,7 +60,7 @@ class DreamScheduler(BackgroundTask[Dreamer]):
             dreamer.agent.report_failure(PURPOSE, exc)
 
     async def _dream(self, dreamer: Dreamer, *, is_dry: bool = False) -> None:
-        """Run one dream; a failure becomes an event. Raises `DreamRefused`."""
+        """Run one dream over the sessions active since the last dream; a failure is an event. Raises `DreamRefused`."""
         agent = dreamer.agent
         self.progress = DreamProgress(agent)
         try:

@@ -1,4 +1,4 @@
-"""Digest of an agent's work for a small model: one line for each block."""
+"""Digest of an agent's work for progress summaries by a small model: one line for each block of the conversation."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -18,17 +18,17 @@ from coterie.agents.prompts import render
 from coterie.memory.compaction.summary_text import block_text
 
 SAID = 2_000
-"""Greatest number of characters of the agent's own text in an entry."""
+"""Maximum number of characters of a text by the agent in one line of the digest."""
 RECEIVED = 500
-"""Greatest number of characters of a tool result or of other text for the agent."""
+"""Maximum number of characters of a tool result, or of a text addressed to the agent, in one line of the digest."""
 VALUE = 200
-"""Greatest number of characters of one argument of a call, which may contain a whole file."""
+"""Maximum number of characters of one argument of a tool call in the digest; an argument may be a whole file."""
 
 
 def entry_of(segment: Segment) -> str | None:
-    """Return the digest entry for one block; None for thinking, images and empty blocks.
+    """Return the digest's line for *segment* (one block of a conversation); None for thinking, images and empty blocks.
 
-    An entry has no line break, so that text in a file or message cannot imitate another entry.
+    It begins with `calls NAME(`, `gets:` or similar, and contains no line break, so that no text can imitate a line.
     """
     is_own, label, text = segment.role == "assistant", "", ""
     try:
@@ -48,51 +48,51 @@ def entry_of(segment: Segment) -> str | None:
 
 
 def cut(text: str, limit: int) -> str:
-    """Return at most *limit* characters of *text* on one line."""
+    """Return *text* on one line with single spaces; if it has more than *limit* characters, cut it and append `…`."""
     # Only a part of a long text is split, to save time; it may consist mostly of white space.
     words = " ".join(text[: 4 * limit].split())
     return f"{words[: limit - 1]}…" if len(words) > limit else words
 
 
 LATEST = 4
-"""A digest over its size limit is reduced to its latest part, the limit divided by this number."""
+"""Divisor of the size limit: a digest over its limit keeps only its newest part, at most the limit divided by this."""
 
 
 @attrs.define(eq=False)
 class Digest:
-    """Short description of an agent's work, as a conversation with a small model.
+    """Conversation with a small model about an agent's work: each request lists new work, each answer describes it.
 
-    `read` adds new work and `ask` sends it. Only answered requests are kept, so that each request begins with the bytes
-    of the last one. Over its *size*, the digest begins a new epoch with its latest part.
+    `read` collects new work, `ask` returns the next request, `answered` keeps it. Each request begins with the bytes of
+    the last answered one, which are cached. Over its *size*, the digest keeps only its latest part.
     """
 
     conversation: Conversation
-    """Answered requests."""
+    """System prompt, and the requests about the agent's work with the small model's answers so far."""
     size: int
-    """Size limit in tokens."""
+    """Maximum number of tokens in a request of the digest; above it, the oldest requests and answers are removed."""
     cached: int | None = None
-    """Tokens that the last answer left in the cache; None before the first answer and in a new epoch."""
+    """Tokens in the prompt cache after the last answer; None before an answer, or after older requests were removed."""
     messages: int = 0
-    """Messages of the agent's conversation that were read."""
+    """Number of messages of the agent's conversation that `read` has read so far."""
     _next: int = 0
-    """Index of the next segment of the agent's conversation to read."""
+    """Index of the first segment (block) of the agent's conversation that `read` has not read yet."""
     _epoch: int = 0
-    """Epoch of the agent's conversation at the last read."""
+    """Epoch of the agent's conversation at the last `read`; it has changed if the conversation was rewritten since."""
     _last: Segment | None = None
-    """Segment of the last entry."""
+    """Segment (block) of the agent's conversation that gave the newest line of the digest; None before that."""
     _new: deque[str] = attrs.field(factory=deque, init=False)
     _new_tokens: int = attrs.field(default=0, init=False)
     _tokens: int = attrs.field(init=False)
-    """Tokens of the answered requests."""
+    """Tokens of `conversation`: those that the API reported, or an estimate if nothing was answered since a rewrite."""
 
     def __attrs_post_init__(self) -> None:
         self._tokens = _estimate(self.conversation)
 
     @classmethod
     def begin(cls, model: Model, agent: Conversation, *, inherited: int = 0, size: int | None = None) -> "Digest":
-        """Create a digest for *model* of the conversation *agent*, without its *inherited* segments.
+        """Create a digest of the conversation *agent* for *model*, without its first *inherited* segments.
 
-        By default its size is the prompt size of the cheapest price tier of *model*.
+        A fork inherits those from its parent. Default *size*: the largest prompt in the cheapest price tier of *model*.
         """
         conversation = Conversation.begin(header_without_thinking(model), system=[text_block(render("progress"))])
         start = max(agent.prefix.prompt_length, min(inherited, len(agent)))
@@ -101,16 +101,16 @@ class Digest:
 
     @property
     def has_new_entries(self) -> bool:
-        """True if entries were read that no answer covers."""
+        """True if `read` has found work of the agent that was in no answered request."""
         return bool(self._new)
 
     @property
     def tokens(self) -> int:
-        """Tokens of the next request, partly an estimate."""
+        """Tokens of the next request to the small model, partly an estimate."""
         return self._tokens + self._new_tokens
 
     def read(self, agent: Conversation) -> None:
-        """Read the new segments of the conversation *agent*; after a rewrite, find the last read one first."""
+        """Add the new segments (blocks) of the conversation *agent* to the next request, also after a rewrite."""
         start = self._next if agent.epoch == self._epoch else self._find_start(agent)
         for index in range(start, len(agent)):
             segment = agent.prefix[index]
@@ -124,9 +124,9 @@ class Digest:
         self._next, self._epoch = len(agent), agent.epoch
 
     def ask(self) -> Conversation:
-        """Return a conversation with the new entries at its end, to be sent.
+        """Return the next request to the small model: `conversation`, and a message with the new lines at its end.
 
-        The digest itself changes only if it is over its size: then it begins a new epoch first.
+        `conversation` itself changes only if it is over its size: then only its latest part is kept.
         """
         if self._tokens + self._new_tokens * 4 // 3 > self.size:
             # A new epoch with the latest messages; its first request reads nothing from the cache.
@@ -139,7 +139,7 @@ class Digest:
         return asked
 
     def answered(self, asked: Conversation, text: str, usage: Usage) -> None:
-        """Add the conversation that `ask` returned, and its answer *text*, to the digest."""
+        """Make *asked*, which `ask` returned, with its answer *text* the digest's conversation; clear the new lines."""
         asked.append("assistant", [text_block(text)])
         self.conversation = asked
         self._tokens, self.cached = usage.total, usage.prompt - usage.input
@@ -147,7 +147,7 @@ class Digest:
         self._new_tokens = 0
 
     def _find_start(self, agent: Conversation) -> int:
-        """Return the index behind the last read segment in a rewritten conversation, or that of the first message."""
+        """Return the index after the last read segment in the rewritten *agent*; if it is gone, of its start."""
         start = agent.prefix.prompt_length
         backwards = range(len(agent) - 1, start - 1, -1)
         return next((index + 1 for index in backwards if self._is_last(agent.prefix[index])), start)
@@ -160,7 +160,7 @@ class Digest:
         return segment.data == last.data if last.tool_use_id is None else segment.tool_use_id == last.tool_use_id
 
     def _latest(self) -> Iterator[PrefixMessage]:
-        """Yield the last messages that fit, newest first."""
+        """Yield the messages of the digest, newest first, as long as they fit into the limit divided by `LATEST`."""
         room = self.size // LATEST
         for message in reversed(self.conversation.messages):
             room -= sum(map(estimate_block, message.blocks))

@@ -1,4 +1,4 @@
-"""Progress summaries: a small model periodically describes the agent's current work."""
+"""Progress summaries: a small model periodically describes in a few words what the agent is doing, for the user."""
 
 import unicodedata
 from collections.abc import AsyncIterator
@@ -22,62 +22,62 @@ from coterie.errors import AgentError
 
 @attrs.frozen(kw_only=True)
 class TimeoutGateway:
-    """`Gateway` that limits the wait for admission by another gateway."""
+    """`Gateway` (admission of model calls) that passes calls to another gateway and limits the wait for admission."""
 
     gate: Gateway
     timeout: float
-    """Longest wait in seconds."""
+    """Maximum number of seconds that a call waits for admission by `gate`."""
 
     @asynccontextmanager
     async def admit(self, intent: CallIntent) -> AsyncIterator[Permit]:
-        """As `Gateway.admit`; raises `trio.TooSlowError` after the timeout, and then holds no slot."""
+        """Admit the call by `gate` as `Gateway.admit` does; raises `trio.TooSlowError` if that takes over `timeout`."""
         async with AsyncExitStack() as stack:
             with trio.fail_after(self.timeout):
                 permit = await stack.enter_async_context(self.gate.admit(intent))
             yield permit
 
     def cool_down(self, seconds: float) -> None:
-        """As `Gateway.cool_down`, for all calls of the other gateway."""
+        """Let `gate` start no call of any agent for *seconds*, because the API rejected a call for the rate or load."""
         self.gate.cool_down(seconds)
 
 
 LAYER = "progress"
 PURPOSE = "summary"
 MESSAGES = 3
-"""Messages that an agent must have before its first summary."""
+"""Minimum number of messages in the agent's conversation before its work is summarised for the first time."""
 MAX_TOKENS = 64
 MAX_TOKENS_THINKING = 1_024
-"""`max_tokens` for models whose thinking cannot be disabled."""
+"""`max_tokens` of requests to models whose thinking cannot be disabled, because thinking also uses tokens."""
 SHOWN = 60
-"""Greatest number of characters of a summary."""
+"""Maximum number of characters of a progress summary; a longer one is cut."""
 
 
 @attrs.define(eq=False)
 class ProgressSummarizer:
-    """Background task that summarises the work of one agent; the first summary follows the agent's next reply."""
+    """Background task that regularly lets a small model summarise the work of one agent, after its first reply."""
 
     _agent: Agent
     _client: ModelClient
     _model: Model
     _every: float = attrs.field(kw_only=True)
-    """Seconds between two summaries."""
+    """Number of seconds between two progress summaries."""
     _size: int | None = attrs.field(default=None, kw_only=True)
-    """Limit of the digest in tokens; None for the limit of the model."""
+    """Maximum size in tokens of the digest (requests to the small model); None for the limit of the model."""
     _digest: Digest = attrs.field(init=False)
     _begun: trio.Event = attrs.field(factory=trio.Event, init=False)
     _failure: type[AgentError] | None = attrs.field(default=None, init=False)
-    """Type of the last error; repeated errors of one type emit only one event."""
+    """Type of the error of the last summary, None after a success; the same type again emits no event."""
 
     def __attrs_post_init__(self) -> None:
         agent = self._agent
         self._digest = Digest.begin(self._model, agent.conversation, inherited=agent.inherited, size=self._size)
 
     def open(self) -> AbstractAsyncContextManager[None]:
-        """Wait for the first reply, then summarise periodically until the block ends, which cancels a running call."""
+        """Context manager: summaries run in the background until its block ends; a running call is cancelled."""
         return run_in_background(self._run, "progress summaries")
 
     def on_reply(self, _agent: Agent, _reply: Reply) -> None:
-        """Start the periodic summaries after the agent's first reply."""
+        """Start the periodic summaries after the agent's first reply; later replies have no effect."""
         self._begun.set()
 
     async def _run(self) -> None:
@@ -87,9 +87,9 @@ class ProgressSummarizer:
             await self.summarize_once()
 
     async def summarize_once(self) -> None:
-        """Summarise the agent's work if it is busy and has new entries; a failure becomes an event.
+        """Let the small model summarise the agent's work if it is busy and did something new; failures become events.
 
-        Cancellation leaves the new entries to the next summary.
+        Cancellation leaves the new work to the next summary.
         """
         self._digest.read(self._agent.conversation)
         last = self._agent.conversation.prefix.last
@@ -144,7 +144,7 @@ class ProgressSummarizer:
 
 
 def clean(text: str) -> str:
-    """Reduce the model's answer to one short line without terminal control characters."""
+    """Return the first line of *text*, the small model's answer, cut, without quotes and control characters."""
     first = next((line for line in text.splitlines() if line.strip()), "")
     visible = "".join(" " if unicodedata.category(char).startswith(("C", "Z")) else char for char in first)
     return cut(visible.strip(" \"'`*."), SHOWN)

@@ -1,4 +1,4 @@
-"""Detection of unexpected misses of the prompt cache, in an agent and at the start of a fork."""
+"""Detection of unexpected misses of the prompt cache: between calls of an agent, and in a fork's first call."""
 
 import attrs
 import msgspec
@@ -13,27 +13,27 @@ from coterie.agents.loop.model.reply import Reply
 
 BREAK_SHARE = 0.05
 TOKENS = 2_000
-"""Cache reads that fall by more than this share of the last reads, and by more than this many tokens, are a miss."""
+"""Fall of the cache reads from one reply to the next, in tokens, that is a miss if it also exceeds `BREAK_SHARE`."""
 
 
 @attrs.frozen(kw_only=True)
 class _Sent:
-    """One answered call: the conversation that was sent, and the tokens read from the cache."""
+    """An answered model call: the conversation, the number of tokens read from the prompt cache, and the time."""
 
     conversation: Conversation
-    """Fork of the conversation at the time of the call."""
+    """Copy of the conversation after the call, to find later which part of it has changed."""
     read: int
     at: float
 
 
 @attrs.define(eq=False)
 class CacheBreakDetector:
-    """Reply step that compares the cache reads of each reply with those of the last one."""
+    """Pipeline step that reports if a reply reads far fewer tokens from the prompt cache than the previous reply."""
 
     _before: _Sent | None = None
 
     def on_reply(self, agent: Agent, reply: Reply) -> None:
-        """Emit an event for an unannounced miss; clear the announced ones."""
+        """Emit `CacheBroke` if *reply* missed the cache and no step announced a reason; clear `agent.announced`."""
         announced, agent.announced = agent.announced, []
         sent = _Sent(conversation=agent.conversation.fork(), read=reply.usage.read, at=agent.clock.now())
         before, self._before = self._before, sent
@@ -64,18 +64,18 @@ def _explain(before: _Sent, now: _Sent, life: float) -> tuple[Cause, str]:
 
 
 FORK_SHARE = 0.01
-"""Share of the expected cache reads that may be missing without an event."""
+"""Fraction of a fork's expected cache reads that may be missing in its first reply without an event."""
 
 
 @attrs.define(eq=False)
 class ForkSharingCheck:
-    """Reply step that compares the cache reads of a fork's first reply with its parent's cached tokens."""
+    """Pipeline step of a fork that reports if its first reply reads fewer tokens from the cache than its parent had."""
 
     _point: ForkPoint
     _is_done: bool = False
 
     def on_reply(self, agent: Agent, reply: Reply) -> None:
-        """Emit an event for missing cache reads in the first reply, unless a miss was announced."""
+        """For the first reply, emit `CacheBroke` if cache reads are missing, unless a step announced a reason."""
         is_first, self._is_done = not self._is_done, True
         expected, read = self._point.expected_read, reply.usage.read
         if not is_first or expected is None or agent.announced or read >= expected * (1 - FORK_SHARE):
@@ -91,5 +91,5 @@ class ForkSharingCheck:
         life = CACHE_LIFETIMES[point.ttl.last]
         age = 0.0 if point.used_at is None else agent.clock.now() - point.used_at
         if age > life:
-            return "expired", f"{point.parent} used it {age:.0f} s ago, and cache entries live for {life:.0f} s"
+            return "expired", f"{point.parent} used the prefix {age:.0f} s ago, and cache entries live for {life:.0f} s"
         return "server", f"the request began with the bytes of {point.parent}, and the cache entries had not expired"

@@ -1,4 +1,4 @@
-"""Keepalive of a cached prefix while its agent waits for other agents, and the choice of its time to live."""
+"""Refresh calls for an agent's prompt cache while it waits for other agents, and choice of the cache's time to live."""
 
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -20,24 +20,24 @@ from coterie.clock import Clock
 
 PURPOSE = "refresh"
 MARGIN = 20.0
-"""Safety margin in seconds before the expiry of an entry, because a call may wait for admission."""
+"""Seconds before the expiry of a cache entry at which it is refreshed, because the call may wait for admission."""
 LEAST_LOSS = Decimal("0.01")
-"""Dollars; a prefix whose loss costs less is not refreshed."""
+"""Minimum loss in dollars that is worth a refresh: a prefix that costs less to write again is not refreshed."""
 
 
 @attrs.frozen(kw_only=True)
 class KeepalivePlan:
-    """Cost of keeping or losing a cached prefix whose next use is at an unknown time."""
+    """Costs of keeping a cached prefix by refresh calls, and of losing it, if the time of its next use is unknown."""
 
     refresh: Decimal
-    """Dollars of one refresh call."""
+    """Cost of one refresh call in dollars."""
     loss: Decimal
-    """Extra dollars of the next use if the entry has expired."""
+    """Additional cost of the next call in dollars if the cache entry has expired and must be written again."""
     interval: float
-    """Seconds from the last use of the prefix to a refresh."""
+    """Seconds after the last use of the prefix at which a refresh is due."""
 
     def is_worth_another(self, spent: Decimal) -> bool:
-        """Return True if another refresh pays off after *spent* dollars since the last use.
+        """True if another refresh call is worth its cost, after refreshes for *spent* dollars in the same wait.
 
         Refreshing stops when the calls have cost as much as the loss. So the total is always less than twice the
         smallest possible cost, whenever the wait ends.
@@ -46,7 +46,7 @@ class KeepalivePlan:
 
 
 def keepalive_plan(model: Model, *, prefix_tokens: int, ttl: Ttl, has_thinking: bool = True) -> KeepalivePlan:
-    """Compute the costs for a prefix that was written with *ttl*; a prefix too short to be cached has no loss."""
+    """Return the costs for a prefix with the time to live *ttl*; a prefix too short to be cached has no loss."""
     written = Usage(write_5m=prefix_tokens) if ttl == "5m" else Usage(write_1h=prefix_tokens)
     is_cacheable = prefix_tokens >= model.cache_minimum
     read = model.cost(Usage(read=prefix_tokens) if is_cacheable else Usage(input=prefix_tokens))
@@ -58,10 +58,10 @@ def keepalive_plan(model: Model, *, prefix_tokens: int, ttl: Ttl, has_thinking: 
 def choose_next_ttl(
     model: Model, *, prefix_tokens: int, new_tokens: int, wait: float, has_thinking: bool = True
 ) -> Ttl:
-    """Choose the cheaper time to live for *new_tokens* written behind a prefix, if a wait of *wait* seconds follows.
+    """Return the cheaper time to live for *new_tokens* after a cached prefix, if the agent then waits *wait* seconds.
 
-    Only the new tokens are paid for: a cache entry at their end includes everything before, for its own time to live.
-    At equal cost, the shorter one wins.
+    Compares the price of writing these tokens, and of refreshes during the wait or a new write of the prefix. The entry
+    at the end of the new tokens includes the prefix. At equal cost, the shorter time wins.
     """
     lives: tuple[Ttl, ...] = ("5m", "1h")
     price = model.price(prefix_tokens)
@@ -75,20 +75,20 @@ def choose_next_ttl(
 
 
 def safe_lifetime(ttl: Ttl) -> float:
-    """Seconds without use that a cache entry surely survives."""
+    """Return the seconds after its last use for which a cache entry with *ttl* surely exists."""
     return CACHE_LIFETIMES[ttl] - MARGIN
 
 
 def refreshes_needed(ttl: Ttl, wait: float) -> int:
-    """Number of refresh calls that keep an entry alive for *wait* seconds."""
+    """Return the number of refresh calls that keep a cache entry with *ttl* alive for *wait* seconds."""
     return max(0, math.ceil(wait / safe_lifetime(ttl)) - 1)
 
 
 async def refresh_prefix(agent: Agent) -> Usage | None:
     """Resend *agent*'s last answered request with at most one token of output, to refresh its cache entries.
 
-    Changes nothing of the agent but `replied_at`. Returns the usage; None, without a call, if there is nothing to
-    refresh, or if a fixed thinking budget would have to be paid. Raises as `ModelClient.ask` does.
+    Changes only `replied_at` of the agent. Returns the usage; None, without a call, if no request was answered, or if a
+    fixed thinking budget would have to be paid. Raises as `ModelClient.ask` does.
     """
     conversation = agent.conversation.answered()
     if conversation.marks.previous is None or _thinking(agent) == "enabled":
@@ -104,7 +104,7 @@ async def refresh_prefix(agent: Agent) -> Usage | None:
 
 
 def has_thinking(agent: Agent) -> bool:
-    """Return True if the model may think before it answers; the API then rejects a call with `max_tokens` 0."""
+    """True if *agent*'s model may think before it answers; then the API rejects a call with `max_tokens` 0."""
     kind = _thinking(agent)
     if agent.model.thinking == "always" or kind is None:
         return agent.model.thinking != "extended"
@@ -117,16 +117,16 @@ def _thinking(agent: Agent) -> str | None:
 
 
 CLOCK_CHECK_SECONDS = 1.0
-"""Seconds between two checks of the clock during a sleep."""
+"""Maximum number of seconds that `sleep_until` sleeps before it checks the clock again."""
 END_TIMEOUT = 3.0
-"""Seconds to wait for a cancelled refresh; slightly more than the client needs to close its connection."""
+"""Maximum seconds to wait for the end of a cancelled refresh call, whose connection must be closed."""
 
 SleepUntil = Callable[[Clock, float], Awaitable[None]]
-"""Function that sleeps until a time on a clock."""
+"""Function that sleeps until the given clock reaches the given time, such as `sleep_until`."""
 
 
 async def sleep_until(clock: Clock, at: float) -> None:
-    """Sleep until *clock* reaches *at*; notice a changed clock within `CLOCK_CHECK_SECONDS` seconds.
+    """Sleep until *clock* reaches the time *at*; a change of the clock has effect within `CLOCK_CHECK_SECONDS`.
 
     One long sleep is not enough: trio's clock ignores changes, and stops while the machine is suspended.
     """
@@ -136,41 +136,41 @@ async def sleep_until(clock: Clock, at: float) -> None:
 
 @attrs.define(eq=False)
 class _Wait:
-    """One wait of the agent for other agents."""
+    """A period in which the agent waits for other agents, and in which its cache entries are refreshed."""
 
     began: float = 0.0
-    """Start time on the session's clock."""
+    """Time on the session's clock at which the wait began."""
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     is_over: trio.Event = attrs.field(factory=trio.Event)
-    """Set when no refresh of this wait is running."""
+    """Event that is set when refreshing has stopped, so that no refresh call of this wait is running."""
 
 
 @attrs.define(eq=False)
 class CacheKeepalive:
-    """Pipeline step that refreshes the cached prefix of a waiting agent while that is cheaper than a new write.
+    """Pipeline step that refreshes an agent's cached prefix during waits, while that is cheaper than a new write.
 
-    The length of a wait is unknown, so refreshing stops when it has cost as much as the loss of the entry. The last
-    wait decides the time to live of the next writes.
+    The length of a wait is unknown, so refreshing stops when it has cost as much as the loss of the entry. The length
+    of the last wait decides the time to live of the entries that the next calls write.
     """
 
     _agent: Agent
     _sleep_until: SleepUntil = sleep_until
     _used_at: float | None = None
-    """Time at which the agent's last request was sent, which wrote or read the whole prefix."""
+    """Time of the last request or refresh call, which used all cache entries of the agent; None before the first."""
     _written: int = 0
-    """Tokens written to the cache since the last wait."""
+    """Tokens that calls of the agent have written to the prompt cache since the last wait."""
     _last: tuple[float, int] | None = None
-    """Seconds of the last wait, and the tokens written to the cache before it; used to predict the next one."""
+    """Seconds of the last wait, and tokens cached before it, to predict the next wait; None before the first wait."""
     _blocks: int = 0
     _wait: _Wait = attrs.field(factory=_Wait, init=False)
     _called: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     @asynccontextmanager
     async def waiting(self) -> AsyncIterator[None]:
-        """Refresh the cached prefix until the block ends; overlapping blocks are one wait.
+        """Context manager for a wait of the agent: its cached prefix is refreshed until the block ends.
 
-        The agent must make no call during the block. The end of the last block cancels a running refresh, which is
-        settled like any cancelled call.
+        Overlapping blocks are one wait. The agent must make no model call during the block. The end of the last block
+        cancels a running refresh call, whose cost is recorded like that of any cancelled call.
         """
         self._blocks += 1
         if self._blocks == 1:
@@ -188,12 +188,12 @@ class CacheKeepalive:
                 self._written = 0
 
     def on_reply(self, agent: Agent, reply: Reply) -> None:
-        """Note the written tokens and the time of the request, at which the cache entries' time to live begins."""
+        """Record the tokens that *reply* wrote to the cache, and the time of its request, which used the entries."""
         self._used_at = agent.clock.now() - reply.duration
         self._written += reply.usage.write_5m + reply.usage.write_1h
 
     async def before_call(self, agent: Agent) -> None:
-        """Set the time to live of the next write to the cheapest one for a wait like the last one.
+        """Set the time to live of the next cache entries: the cheaper one if the next wait is as long as the last.
 
         This step must be the last before a call, because earlier steps need the times to live of the existing entries.
         """
@@ -210,7 +210,7 @@ class CacheKeepalive:
             agent.ttl = CacheTtls(system=ttl, context=ttl, previous=ttl, last=ttl)
 
     def open(self) -> AbstractAsyncContextManager[None]:
-        """Serve the waits of the agent in the background until the block ends."""
+        """Return a context manager: until its block ends, a background task makes the refresh calls during waits."""
         return run_in_background(self._run, "cache keepalive")
 
     async def _run(self) -> None:
@@ -225,7 +225,7 @@ class CacheKeepalive:
             self._wait.is_over.set()
 
     async def _keep(self) -> None:
-        """Refresh as often as it pays off; stop if the entry has expired already."""
+        """Make refresh calls during one wait while they are worth their cost and the cache entry has not expired."""
         agent, spent = self._agent, Decimal(0)
         tokens, thinks = agent.meter.cached(agent.conversation) or 0, has_thinking(agent)
         upkeep = keepalive_plan(agent.model, prefix_tokens=tokens, ttl=agent.ttl.last, has_thinking=thinks)
@@ -239,9 +239,9 @@ class CacheKeepalive:
             spent += agent.model.cost(usage)
 
     async def _refresh(self) -> Usage | None:
-        """Make one refresh call; None if it was not sent or failed.
+        """Make one refresh call and return its usage; None if it was not sent, failed, or took longer than `MARGIN`.
 
-        The call must be admitted before the entry expires, which a long cool-down of the session prevents.
+        The call must end before the cache entry expires. A long cool-down (pause after a rate limit) prevents that.
         """
         with trio.move_on_after(MARGIN):
             try:
@@ -249,5 +249,5 @@ class CacheKeepalive:
             except CALL_FAILURES as exc:
                 self._agent.report_failure(PURPOSE, exc)
                 return None
-        self._agent.report_failure(PURPOSE, "the call did not finish before the cache entry expired")
+        self._agent.report_failure(PURPOSE, "refreshing the prompt cache did not finish before the cache entry expired")
         return None

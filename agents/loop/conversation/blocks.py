@@ -1,4 +1,4 @@
-"""Content blocks: the bytes of one JSON object, and the facts read from them."""
+"""Content blocks of model requests: each is the bytes of one JSON object, with some properties parsed from them."""
 
 import attrs
 import msgspec
@@ -6,31 +6,31 @@ import msgspec
 from coterie.agents.loop.model.catalog import Section
 
 MARKABLE = frozenset({"text", "image", "document", "tool_use", "tool_result", "compaction"})
-"""Types of message blocks that may carry a cache marker."""
+"""Types of message blocks that may carry a cache marker (`cache_control`: the API caches the prompt up to there)."""
 
 
 @attrs.frozen(kw_only=True)
 class Block:
-    """A content block, system block or tool definition: its bytes, and a few facts parsed from them."""
+    """A content block, system block or tool definition of a model request: its JSON bytes, and parsed properties."""
 
     data: bytes
     type: str
-    """Empty if the object has no type, as in most tool definitions."""
+    """Value of the JSON member `type`, such as `text`; empty if it is missing, as in most tool definitions."""
     is_markable: bool
     has_image: bool
     tool_use_id: str | None
-    """Id of the call that a `tool_use` makes or a `tool_result` answers."""
+    """Id of the tool call, if the block is a `tool_use` (the call) or a `tool_result` (its answer); else None."""
 
     @classmethod
     def read(cls, data: bytes, section: Section = "messages") -> "Block":
-        """Parse *data* as a block of *section*.
+        """Create a block from its JSON bytes *data*; *section* is the part of the request in which it will be.
 
-        Raises `ValueError` unless *data* is one JSON object without a cache marker: rendering a request adds markers.
+        Raises `ValueError` unless *data* is one JSON object without `cache_control`, which rendering a request adds.
         """
         check_object(data)
         shape = _shape.decode(data)
         if shape.cache_control is not msgspec.UNSET:
-            raise ValueError("a block must not have a cache_control member; rendering adds it")
+            raise ValueError("the block has a member cache_control; remove it, because rendering a request adds it")
         return cls(
             data=data,
             type=shape.type or "",
@@ -41,20 +41,20 @@ class Block:
 
 
 def text_block(text: str) -> bytes:
-    """Encode *text* as a text block."""
+    """Return the JSON bytes of a content block of type `text` that contains *text*."""
     return msgspec.json.encode({"type": "text", "text": text})
 
 
 def check_object(data: bytes) -> None:
     """Raise `ValueError` unless *data* is one JSON object in UTF-8, without surrounding whitespace."""
     if not (data.startswith(b"{") and data.endswith(b"}")):
-        raise ValueError("not a JSON object")
+        raise ValueError(f"not a JSON object without whitespace around it: {data[:40]!r}; pass exactly one object")
     # The JSON decoder does not check the encoding of values that it skips, and a request must be UTF-8 throughout.
     data.decode()
     try:
         _anything.decode(data)
     except RecursionError as exc:
-        raise ValueError("JSON is nested too deep") from exc
+        raise ValueError(f"the JSON object is nested too deeply; use fewer levels: {data[:40]!r}") from exc
 
 
 class _Shape(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""Choice of the positions of cache markers, at most four per request."""
+"""Choice of the cache markers of a request: up to four blocks with `cache_control`, each the end of a cache entry."""
 
 import attrs
 
@@ -6,14 +6,14 @@ from coterie.agents.loop.conversation.prefix import SegmentSequence, prompt_leng
 from coterie.agents.loop.model.usage import Ttl
 
 REACH = 20
-"""Number of blocks that the API searches backwards from a marker for a cache entry, the marked block included."""
+"""Number of blocks, the marked block included, in which the API looks for a cache entry, backwards from a marker."""
 
 
 @attrs.frozen(kw_only=True)
 class CacheTtls:
-    """Time to live of the cache entry at each marker.
+    """Times to live of the prompt cache entries at the four cache markers (`cache_control`) of a request, in order.
 
-    The constructor raises `ValueError` if a later marker would outlive an earlier one: the API rejects that.
+    The constructor raises `ValueError` if a later marker has a longer one than an earlier marker: the API rejects that.
     """
 
     system: Ttl = "5m"
@@ -23,13 +23,13 @@ class CacheTtls:
 
     @property
     def longest(self) -> Ttl:
-        """The longest time to live of all markers."""
+        """Longest of the four times to live: that of the first marker, because no later one may be longer."""
         return self.system
 
     def __attrs_post_init__(self) -> None:
         hours = [ttl == "1h" for ttl in (self.system, self.context, self.previous, self.last)]
         if hours != sorted(hours, reverse=True):
-            raise ValueError("a marker of 1h cannot follow one of 5m")
+            raise ValueError("a cache marker of 1h follows one of 5m; give the earlier marker 1h, or the later one 5m")
 
 
 FIVE_MINUTES = CacheTtls()
@@ -37,17 +37,17 @@ FIVE_MINUTES = CacheTtls()
 
 @attrs.frozen(kw_only=True)
 class MarkerHistory:
-    """Positions of earlier markers of a conversation, as segment indexes of its current epoch."""
+    """Positions of earlier cache markers (`cache_control`) in a conversation, as indexes of its segments (blocks)."""
 
     previous: int | None = None
-    """The last marker of the last answered request: a cache entry ends there."""
+    """Last marked segment of the last answered request: a cache entry ends there. None before the first answer."""
     shared: int | None = None
-    """The last segment that a fork shares with its siblings; None after the fork's first reply."""
+    """In a fork (agent with its parent's conversation) before a reply: last segment that siblings share; else None."""
 
 
 @attrs.frozen(kw_only=True)
 class CacheMarker:
-    """A cache marker on the segment at *index*."""
+    """A cache marker (`cache_control` of lifetime *ttl*) to put on the segment (block) at *index* of a conversation."""
 
     index: int
     ttl: Ttl
@@ -56,13 +56,12 @@ class CacheMarker:
 def choose_markers(
     segments: SegmentSequence, marks: MarkerHistory, *, ttl: CacheTtls = FIVE_MINUTES, helper: bool = False
 ) -> tuple[CacheMarker, ...]:
-    """Choose the markers of one request, in order: system, first user context, previous end, new end.
+    """Return the cache markers (`cache_control`) of one request, at the ends of up to four parts that the API caches.
 
-    Before the first reply, the previous end is the end of the part that other agents may share: for a fork, everything
-    before its directive; for a new agent, everything before its task.
-
-    With *helper* the request marks the end of its parent's conversation instead of its own, because no later request
-    reads a cache entry at the helper's end.
+    The parts end with the system prompt, the first user message, the last answered request, and the whole request.
+    Before the first reply, the third part is the one that other agents may share: in a fork (agent that continues its
+    parent's conversation), all before its directive (task); in a new agent, all before its task. A *helper* (short fork
+    in the background) gets no marker at its own end, because no later request reads that entry.
     """
     prompt = prompt_length(segments)
     shared = None if helper else marks.shared
@@ -92,7 +91,7 @@ def choose_markers(
 
 
 def last_markable(segments: SegmentSequence, start: int, stop: int) -> int | None:
-    """Return the last index in the range that may carry a marker: no thinking, no empty text."""
+    """Return the last index from *start* to before *stop* whose segment may carry `cache_control`; None without one."""
     return next((i for i in range(stop - 1, start - 1, -1) if segments[i].is_markable), None)
 
 
@@ -104,4 +103,4 @@ def _first_context(segments: SegmentSequence, prompt: int) -> int | None:
 
 
 CACHE_LIFETIMES: dict[Ttl, float] = {"5m": 300.0, "1h": 3600.0}
-"""Seconds for which the provider keeps a cache entry after its last use."""
+"""Seconds for which the API keeps a prompt cache entry after its last use, by time to live."""

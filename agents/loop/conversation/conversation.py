@@ -1,4 +1,4 @@
-"""Conversation of one agent: an append-only prefix, its epoch, and its cache markers."""
+"""Conversation of one agent: tools, system prompt and messages as bytes, to which new messages are appended."""
 
 from collections.abc import Iterable, Sequence
 
@@ -22,10 +22,10 @@ from coterie.agents.loop.model.catalog import Role
 
 @attrs.define(eq=False)
 class Conversation:
-    """All messages of an agent, with its tools and system prompt, as bytes.
+    """Tools, system prompt and all messages of an agent, as the bytes that its model requests contain.
 
-    A conversation is append-only. Any change to earlier bytes or to the cache key begins a new epoch, which forgets
-    the markers of the last one. A method that raises has changed nothing.
+    Messages are only appended. Any change of earlier bytes, or of parameters that affect the prompt cache, begins a new
+    epoch (period without such changes) and forgets the earlier cache markers. A method that raises changes nothing.
     """
 
     prefix: Prefix
@@ -34,7 +34,7 @@ class Conversation:
 
     @classmethod
     def begin(cls, header: KeyHeader, *, tools: Iterable[bytes] = (), system: Iterable[bytes] = ()) -> "Conversation":
-        """Create a conversation without messages. Raises `ValueError` for bytes that are not one JSON object."""
+        """Create a conversation without messages. Raises `ValueError` if a tool or block is not a JSON object."""
         prefix = Prefix(header=header).extended("tools", [Block.read(data, "tools") for data in tools])
         return cls(prefix.extended("system", [Block.read(data, "system") for data in system]))
 
@@ -43,30 +43,30 @@ class Conversation:
 
     @property
     def header(self) -> KeyHeader:
-        """The key header of the current epoch."""
+        """Request parameters outside the prompt, such as the model, that decide which cache entries can be read."""
         return self.prefix.header
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """All segments in order, as a new list."""
+        """All tool definitions, system blocks and message blocks in order, as a new list."""
         return self.prefix.segments
 
     @property
     def messages(self) -> list[PrefixMessage]:
-        """All messages as bytes."""
+        """All messages in order, each with its role and its content blocks as JSON bytes."""
         return self.prefix.messages()
 
     @property
     def prefix_hash(self) -> bytes:
-        """The hash of the whole prefix; the hash of the key header if there are no segments."""
+        """Hash of the key header (request parameters), the tools, the system prompt and all messages."""
         return self.prefix.hash_at(len(self))
 
     @property
     def shared_hash(self) -> bytes | None:
-        """The hash of the part that other agents may share; None after the first reply of the epoch.
+        """Hash of the first part of the conversation, if other agents may send it too and this one has not; else None.
 
-        A fork shares all but its directive with its siblings. Any other conversation shares its tools and system prompt
-        with all agents of its type.
+        A fork (agent that continues its parent's conversation) shares all but its directive (task) with its siblings.
+        Any other agent shares its tools and system prompt with all agents of its type.
         """
         if self.marks.shared is not None:
             return self.prefix[self.marks.shared].hash
@@ -75,7 +75,7 @@ class Conversation:
 
     @property
     def open_tool_uses(self) -> list[str]:
-        """Ids of the tool calls that have no results yet: those of the last message, if it is the assistant's."""
+        """Ids of the tool calls without results: all calls in the last message, if it is a message of the assistant."""
         found: list[str] = []
         for index in range(len(self) - 1, -1, -1):
             segment = self.prefix[index]
@@ -88,22 +88,22 @@ class Conversation:
         return found[::-1]
 
     def prefix_bytes(self, length: int | None = None) -> bytes:
-        """Return key header, tools, system and messages as bytes, optionally only of the first *length* segments."""
+        """Return request parameters (key header) and the first *length* segments (blocks), by default all, as bytes."""
         return self.prefix.to_bytes(length)
 
     def first_difference(self, other: "Conversation") -> int | None:
-        """Return the index of the first segment that differs or that only one conversation has; None if equal."""
+        """Return the first index at which the blocks differ or one ends; 0 if the parameters differ; None if equal."""
         return self.prefix.first_difference(other.prefix)
 
     def extends(self, other: "Conversation") -> bool:
-        """Return True if this conversation begins with all of *other*, byte for byte."""
+        """Return True if this conversation begins with all bytes of *other*, request parameters included."""
         return len(self) >= len(other) and self.prefix.hash_at(len(other)) == other.prefix_hash
 
     def append(self, role: Role, blocks: Sequence[bytes]) -> None:
-        """Append one message.
+        """Append one message with the content blocks *blocks*, each the bytes of a JSON object.
 
-        The first image of a conversation begins a new epoch, because images change the cache key. Raises `ValueError`
-        for an unknown role, for no blocks, and for bytes that are not one JSON object.
+        The first image of a conversation begins a new epoch (forgets all cache markers), because no earlier cache entry
+        can then be read. Raises `ValueError` for an unknown role, without blocks, and for invalid JSON.
         """
         read = [Block.read(data) for data in blocks]
         if any(block.has_image for block in read) and not self.header.has_images:
@@ -113,14 +113,14 @@ class Conversation:
             self.prefix = self.prefix.with_message(role, read)
 
     def fork(self) -> "Conversation":
-        """Return an independent conversation with the same segments, epoch and marker history."""
+        """Return a copy that can continue independently; it shares the stored bytes with this conversation."""
         return Conversation(self.prefix, self.epoch, self.marks)
 
     def fork_with(self, placeholder: str, directive: str) -> "Conversation":
-        """Return a fork with one more message: *placeholder* answers each open tool call, then comes *directive*.
+        """Return a copy with one more user message: *placeholder* as result of each open tool call, then *directive*.
 
-        Siblings with the same placeholder differ only in the directive; their first request marks the end of the part
-        that they share.
+        Copies with the same placeholder differ only in *directive*, the task of a sub-agent. The first request of each
+        has a cache marker (`cache_control`) before the directive, so that they share a cache entry.
         """
         fork = self.fork()
         answers = [_tool_result(id_, placeholder) for id_ in self.open_tool_uses]
@@ -129,14 +129,17 @@ class Conversation:
         return fork
 
     def answered(self) -> "Conversation":
-        """Return a fork that ends where the last answered request ended; the whole conversation before any reply."""
+        """Return a copy that ends with the last answered request, without the reply; a full copy if there was none."""
         length = len(self) if self.marks.previous is None else self.marks.previous + 1
         while length < len(self) and not self.prefix[length].opens_message:
             length += 1
         return Conversation(self.prefix.cut(length), self.epoch, self.marks)
 
     def rewrite(self, messages: Iterable[tuple[Role, Sequence[bytes]]], header: KeyHeader | None = None) -> None:
-        """Begin a new epoch with the same tools and system prompt, then *messages*. Raises as `append` does."""
+        """Replace all messages by *messages*, and the key header (request parameters) by *header*, if given.
+
+        Begins an epoch (period without rewrites) and forgets all cache markers. Raises `ValueError` for a bad message.
+        """
         read = [(role, [Block.read(data) for data in blocks]) for role, blocks in messages]
         has_images = any(block.has_image for _, blocks in read for block in blocks)
         header = attrs.evolve(header or self.header, has_images=has_images)
@@ -148,9 +151,9 @@ class Conversation:
     def render(
         self, *, max_tokens: int, stream: bool = True, ttl: CacheTtls = FIVE_MINUTES, helper: bool = False
     ) -> RenderedRequest:
-        """Render the request for the next reply; with *helper* the end of the conversation carries no marker.
+        """Return the body of the next model request, with cache markers. Raises `ValueError` if there is no message.
 
-        Raises `ValueError` if there is no message yet.
+        With *helper*, for a short call in the background, the end of the conversation carries no marker.
         """
         markers = choose_markers(self.prefix, self.marks, ttl=ttl, helper=helper)
         chunks = render_chunks(self.prefix, markers, max_tokens=max_tokens, stream=stream)
@@ -158,9 +161,9 @@ class Conversation:
         return RenderedRequest(chunks=chunks, marks=marks, epoch=self.epoch, max_tokens=max_tokens)
 
     def sent(self, rendered: RenderedRequest) -> None:
-        """Note that the response to *rendered* has begun, so that the cache entries at its markers exist.
+        """Record that the API has begun to answer *rendered*, so that a cache entry exists at each of its markers.
 
-        Does nothing if a new epoch has begun since *rendered* was rendered.
+        Does nothing if the conversation was rewritten after *rendered* was rendered.
         """
         if rendered.epoch == self.epoch and rendered.marks:
             self.marks = MarkerHistory(previous=rendered.marks[-1])

@@ -1,4 +1,4 @@
-"""Key header: all parameters outside the prompt that decide which cache entries a request can read."""
+"""Key header: the request parameters outside the prompt, such as the model, on which prompt cache hits depend."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ def _check_parameter(_header: object, attribute: "attrs.Attribute[bytes | None]"
     try:
         check_object(b"{}" if value is None else value)
     except ValueError as exc:
-        raise ValueError(f"{attribute.name}: {exc}") from exc
+        raise ValueError(f"invalid request parameter {attribute.name}: {exc}") from exc
 
 
 def _parameter() -> Any:
@@ -22,9 +22,9 @@ def _parameter() -> Any:
 
 @attrs.frozen(kw_only=True)
 class KeyHeader:
-    """The cache-relevant parameters of a request; JSON parameters are bytes and stay unchanged.
+    """Request parameters outside the prompt, such as the model, that decide which prompt cache entries can be read.
 
-    The constructor raises `ValueError` for a JSON parameter that is not one object.
+    Parameters of type bytes are JSON objects, sent unchanged. The constructor raises `ValueError` for other bytes.
     """
 
     model: str
@@ -37,24 +37,24 @@ class KeyHeader:
     effort: str | None = None
     speed: str | None = None
     has_images: bool = False
-    """True if any block of the conversation shows an image; the conversation keeps this up to date."""
+    """True if the conversation contains an image: the API then uses other cache entries. `Conversation` updates it."""
 
     def to_bytes(self) -> bytes:
-        """Serialize the header as one JSON object; equal headers give equal bytes."""
+        """Return the header as one JSON object, for hashes and the transcript; equal headers give equal bytes."""
         members = attrs.asdict(self)
         return msgspec.json.encode({name: _raw(value) for name, value in members.items()})
 
     @classmethod
     def from_bytes(cls, stored: bytes) -> "KeyHeader":
-        """Parse a header that `to_bytes` wrote. Raises `ValueError`."""
+        """Return the header that `to_bytes` encoded as *stored*. Raises `ValueError` for invalid bytes."""
         shape = msgspec.json.decode(stored, type=_Stored)
         members = {name: _unraw(value) for name, value in msgspec.structs.asdict(shape).items()}
         return cls(**members)
 
     def parameters(self) -> bytes:
-        """Return the JSON members for a request body, without braces.
+        """Return the parameters as JSON members of a request body, without braces: `"model":"x","thinking":{...}`.
 
-        The API version and the betas are not among them: they are HTTP headers.
+        API version and betas are left out, because they are sent as HTTP headers.
         """
         output = {"effort": self.effort, "format": self.output_format}
         members = {
@@ -69,7 +69,7 @@ class KeyHeader:
 
 
 def header_without_thinking(model: Model) -> KeyHeader:
-    """Return a key header that disables thinking, or asks for little effort if *model* always thinks."""
+    """Return request parameters for *model* with thinking switched off, or with low effort if it always thinks."""
     if model.thinking == "always":
         return KeyHeader(model=model.id, effort=model.effort_of("low"))
     return KeyHeader(model=model.id, thinking=msgspec.json.encode({"type": "disabled"}))

@@ -1,4 +1,4 @@
-"""Origins of the blocks of a conversation: the kind of content, and the layer that changed it."""
+"""Origin of each block of a conversation: its kind of content, and the context layer, if any, that changed it."""
 
 from collections.abc import Collection, Mapping
 from typing import Literal
@@ -23,13 +23,14 @@ What = Literal[
     "tools", "system", "context", "task", "human", "mail", "recalled", "directive", "news", "thinking", "said", "call",
     "result", "edit", "summary", "words", "standing", "skills", "files",
 ]  # fmt: skip
-"""Kind of content of a block. news: other notices of the program; the last five: written by compaction, see `Part`."""
+"""Kind of content of a block. human: user text after the task; said: model text; edit: removal of results from the
+cache; news: other notices of the program; from summary on: written by a compaction (standing: team, tasks, mail)."""
 Layer = Literal[
     "layer 1 stored", "layer 2 cleared", "layer 2 cache edit", "layer 2 cut from cache", "layer 3 notes",
     "layer 4 summary", "layer 4 chunks", "layer 4 rule", "restored", "kept", "loop closed",
 ]  # fmt: skip
-"""Layer that changed a block. kept: unchanged by a compaction; loop closed: an open round of tool calls that was
-rewritten as text, because earlier bytes had changed."""
+"""Layer (mechanism that keeps the context small) that changed a block. restored: written again by a compaction; kept:
+left unchanged by a compaction; loop closed: tool calls rewritten as text, because earlier bytes had changed."""
 
 _BY_WAY: dict[Way, Layer] = {
     "notes": "layer 3 notes",
@@ -44,30 +45,30 @@ _TEXTS: tuple[tuple[bytes, What, Layer | None], ...] = (
     (b"<fork-directive>", "directive", None),
     (b"<earlier-call>", "result", "loop closed"),
 )
-"""First bytes of the text blocks that the program writes for the model."""
+"""Rows for texts that the program writes for the model: first bytes, kind of content, context layer (or None)."""
 _RESULTS: tuple[tuple[bytes, Layer], ...] = (
     (b"<persisted-output>", "layer 1 stored"),
     (PLACEHOLDER.encode(), "layer 2 cleared"),
 )
 _TEXT = b'"text":"'
 _HEAD = 400
-"""Number of bytes of a block in which its text begins."""
+"""Number of bytes in which the text of a block is searched, and number of bytes of the text that are examined."""
 
 
 @attrs.frozen(kw_only=True)
 class Origin:
-    """The origin of one block."""
+    """Kind of content of one block of a conversation, the layer that changed the block, and its size."""
 
     what: What
     layer: Layer | None = None
-    """The last layer that changed the block."""
+    """Last layer (mechanism that keeps the context small) that changed the block; None for an unchanged block."""
     tokens: int
-    """Estimated tokens of the block."""
+    """Estimated number of tokens of the block."""
 
 
 @attrs.define(eq=False)
 class Origins:
-    """Tracker of the origin of each segment of a conversation, updated record by record."""
+    """Tracker of the origin of each segment (block) of a conversation while its transcript is read record by record."""
 
     _all: list[Origin] = attrs.field(factory=list, init=False)
     _segments: list[Segment] = attrs.field(factory=list, init=False)
@@ -75,11 +76,11 @@ class Origins:
     _has_task: bool = attrs.field(default=False, init=False)
 
     def first(self, length: int) -> tuple[Origin, ...]:
-        """Return the origins of the first *length* segments."""
+        """Return the origins of the first *length* segments (blocks) of the conversation."""
         return tuple(self._all[:length])
 
     def follow(self, record: Record, conversation: Conversation) -> None:
-        """Update the origins after *record* was applied to *conversation*."""
+        """Update the origins of the blocks after the transcript record *record* was applied to *conversation*."""
         match record:
             case EpochRecord():
                 self._begin(record, conversation)
@@ -92,7 +93,7 @@ class Origins:
                 pass
 
     def _begin(self, record: EpochRecord, conversation: Conversation) -> None:
-        """Restart for a new epoch; blocks of the last epoch are recognised by their bytes."""
+        """Collect all origins anew after a rewrite of the conversation; blocks whose bytes are known keep theirs."""
         known = {(s.role, s.data): origin for s, origin in zip(self._segments, self._all, strict=True)}
         written = _written(record.boundary, conversation) if record.boundary else {}
         self._all, self._segments, self._messages = [], [], 0
@@ -115,7 +116,7 @@ class Origins:
                 self._all[index] = attrs.evolve(self._all[index], layer="layer 2 cut from cache")
 
     def _find_user_texts(self, texts: Collection[str]) -> None:
-        """Mark the blocks of the last message whose text is one of the user's *texts*."""
+        """Set the kind of the last message's blocks with a text in *texts*: "task" at the first call, then "human"."""
         for index in range(len(self._segments) - 1, -1, -1):
             segment = self._segments[index]
             if segment.role != "user":
@@ -128,7 +129,7 @@ class Origins:
 
 
 def _written(boundary: Boundary, conversation: Conversation) -> Mapping[int, Origin]:
-    """Return the origins of the segments that a compaction wrote, by index."""
+    """Return index -> origin of the segments (blocks) that the compaction *boundary* wrote into *conversation*."""
     found: dict[int, Origin] = {}
     message, parts = -1, iter(boundary.parts)
     for index in range(conversation.prefix.prompt_length, len(conversation)):
@@ -141,7 +142,7 @@ def _written(boundary: Boundary, conversation: Conversation) -> Mapping[int, Ori
 
 
 def _read(segment: Segment, *, is_first: bool) -> tuple[What, Layer | None]:
-    """Classify a block by its own bytes; *is_first* is True in the first message."""
+    """Return kind of content and layer of a block, judged by its bytes. *is_first*: it is in the first message."""
     if segment.section != "messages":
         return segment.section, None
     if segment.role == "assistant":

@@ -1,4 +1,4 @@
-"""Prefixes: each is a key header and the first segments of a shared segment log."""
+"""Prefixes: the stored content of conversations, each as request parameters and first blocks of a shared log."""
 
 import bisect
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from coterie.agents.loop.model.catalog import Role, Section
 
 
 class PrefixMessage(NamedTuple):
-    """One message as bytes; functions that take a message also accept a plain pair."""
+    """One message: role, and content blocks as JSON bytes. Functions that take messages also accept plain pairs."""
 
     role: Role
     blocks: Sequence[bytes]
@@ -23,10 +23,10 @@ class PrefixMessage(NamedTuple):
 
 @attrs.frozen(kw_only=True, eq=False)
 class Prefix:
-    """The first *length* segments of a log under a key header.
+    """Immutable content of a conversation: request parameters (*header*), and the first *length* segments of a log.
 
-    Several prefixes share one log. Extending the longest one grows the log in place; extending a shorter one copies the
-    list of segments, never their bytes.
+    A segment is one block. Several prefixes share one log. Extending the longest prefix appends to the log; extending a
+    shorter one copies the list of segments, never their bytes.
     """
 
     header: KeyHeader
@@ -43,39 +43,39 @@ class Prefix:
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """All segments as a new list; the segments themselves are shared."""
+        """All segments (tools, system blocks, message blocks) in order, as a new list of the shared objects."""
         return self._log.segments[: self._length]
 
     @property
     def last(self) -> Segment | None:
-        """The last segment; None if there is none."""
+        """Last segment (block); None if the prefix has no segments."""
         return self._log.segments[self._length - 1] if self._length else None
 
     @property
     def prompt_length(self) -> int:
-        """Number of segments before the messages."""
+        """Number of segments before the first message: the tool definitions and the blocks of the system prompt."""
         return prompt_length(self._log.segments, self._length)
 
     def has_tool(self, name: str) -> bool:
-        """Return True if the prefix defines a tool of this name."""
+        """Return True if the prefix contains the definition of the tool *name*."""
         tools = (segment.data for segment in self.segments if segment.section == "tools")
         return any(msgspec.json.decode(tool).get("name") == name for tool in tools)
 
     def hash_at(self, length: int) -> bytes:
-        """Return the hash of the first *length* segments, seeded with the key header."""
+        """Return the hash of the key header (request parameters) and the first *length* segments (blocks)."""
         return self._log.segments[length - 1].hash if length else seed_hash(self.header.to_bytes())
 
     def to_bytes(self, length: int | None = None) -> bytes:
-        """Return key header, tools, system and messages as bytes, optionally only of the first *length* segments."""
+        """Return request parameters (key header) and the first *length* segments (blocks), by default all, as bytes."""
         end = self._length if length is None else min(length, self._length)
         return b"".join([self.header.to_bytes(), *self._log.chunks(end, {})])
 
     def chunks(self, replaced: Mapping[int, bytes]) -> list[bytes]:
-        """Return tools, system and messages in a few large chunks; *replaced* substitutes the data of some segments."""
+        """Return the request bytes of all segments in a few chunks; *replaced*: index -> bytes in place of a block."""
         return self._log.chunks(self._length, replaced)
 
     def extended(self, section: Section, blocks: Iterable[Block], role: Role | None = None) -> "Prefix":
-        """Return a prefix with *blocks* appended; with a *role* they form one new message."""
+        """Return a longer prefix with *blocks* appended to *section*; with a *role* they form one new message."""
         added: list[Segment] = []
         before, running = self.last, self.hash_at(self._length)
         for block in blocks:
@@ -89,20 +89,20 @@ class Prefix:
         return Prefix(header=self.header, log=log, length=self._length + len(added))
 
     def with_message(self, role: Role, blocks: Iterable[Block]) -> "Prefix":
-        """Return a prefix with one message appended. Raises `ValueError` for an unknown role or no blocks."""
+        """Return a longer prefix with one message appended. Raises `ValueError` for an unknown role or no blocks."""
         if role not in get_args(Role):
-            raise ValueError(f"{role!r} is not a role; expected one of {', '.join(get_args(Role))}")
+            raise ValueError(f"unknown role {role!r} of a message; use one of {', '.join(get_args(Role))}")
         longer = self.extended("messages", blocks, role)
         if len(longer) == len(self):
-            raise ValueError("a message needs at least one block")
+            raise ValueError(f"the {role} message has no content; a message needs at least one block")
         return longer
 
     def cut(self, length: int) -> "Prefix":
-        """Return a prefix of the first *length* segments on the same log."""
+        """Return the prefix that consists of the first *length* segments (blocks), without copying them."""
         return attrs.evolve(self, length=length)
 
     def under(self, header: KeyHeader) -> "Prefix":
-        """Return a prefix with the same blocks under another header: other hashes, the same bytes."""
+        """Return a prefix with the same blocks, but another key header (parameters), so that all its hashes differ."""
         segments, running = [], seed_hash(header.to_bytes())
         for segment in self.segments:
             running = link_hash(running, segment.glue, segment.data)
@@ -112,7 +112,7 @@ class Prefix:
         )
 
     def messages(self, start: int = 0) -> list[PrefixMessage]:
-        """Return the messages from segment *start* on, which must be the first segment of a message."""
+        """Return the messages from segment (block) *start* on, which must begin a message or precede all messages."""
         found: list[tuple[Role, list[bytes]]] = []
         for segment in self._log.segments[max(start, self.prompt_length) : self._length]:
             assert segment.role is not None
@@ -122,7 +122,7 @@ class Prefix:
         return [PrefixMessage(role, tuple(blocks)) for role, blocks in found]
 
     def first_difference(self, other: "Prefix") -> int | None:
-        """Return the index of the first segment that differs or that only one prefix has; None if equal."""
+        """Return the first index at which the blocks differ or one ends; 0 if the headers differ; None if equal."""
         shorter = min(len(self), len(other))
         if self.hash_at(0) != other.hash_at(0):
             return 0
@@ -132,7 +132,7 @@ class Prefix:
 
 
 class SegmentSequence(Protocol):
-    """Segments by index: a list of segments, or a prefix, which counts its segments without a copy."""
+    """Type for segments (blocks) by index: a list of segments, or a `Prefix`, which then need not copy its list."""
 
     def __len__(self) -> int: ...
 
@@ -140,5 +140,5 @@ class SegmentSequence(Protocol):
 
 
 def prompt_length(segments: SegmentSequence, length: int | None = None) -> int:
-    """Return how many of the first *length* segments come before the messages."""
+    """Return how many of the first *length* segments, by default all, are tools or system blocks, not messages."""
     return bisect.bisect_left(segments, x=True, hi=length, key=lambda segment: segment.section == "messages")

@@ -1,4 +1,4 @@
-"""Replay of a transcript, which restores the request of each turn as it was sent."""
+"""Replay of a transcript (stored conversation of an agent), which restores each model request byte for byte."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,56 +24,56 @@ from coterie.agents.loop.conversation.transcript_records import (
 
 @attrs.frozen(kw_only=True, eq=False)
 class ReplayedTurn:
-    """A model call and its recorded reply."""
+    """One model call of a transcript: the conversation that was sent, and the record of the reply."""
 
     reply: ReplyRecord
     conversation: Conversation
-    """The conversation at the time of the call."""
+    """Conversation of the agent when the call was made, without the reply."""
     origins: Sequence[Origin]
-    """Origins of the segments of `conversation`."""
+    """Kind of content and last change of each segment (block) of `conversation`, in order."""
     boundary: Boundary | None
-    """The last compaction before the call."""
+    """Last compaction (summary in place of older messages) before the call; None if there was no compaction."""
     line: int
-    """Line number of the reply in the transcript."""
+    """Line number of the reply record in the transcript file, from 1."""
 
     @property
     def number(self) -> int:
-        """Number of the turn; a turn that was cut off and requested again appears several times."""
+        """Number of the turn. Several replayed turns share a number if a reply was cut off and requested again."""
         return self.reply.turn
 
     @property
     def lifetimes(self) -> CacheTtls:
-        """Times to live of the cache entries at the markers of the request."""
+        """Times to live of the cache entries at the request's cache markers; five minutes if the reply records none."""
         names = attrs.fields_dict(CacheTtls)
         return CacheTtls(**dict(zip(names, self.reply.lives, strict=True))) if self.reply.lives else FIVE_MINUTES
 
     @property
     def markers(self) -> tuple[CacheMarker, ...]:
-        """The cache markers of the request."""
+        """Cache markers of the request, computed from the conversation in the same way as before the call."""
         return choose_markers(self.conversation.prefix, self.conversation.marks, ttl=self.lifetimes)
 
     def render(self) -> RenderedRequest:
-        """Render the request of this turn."""
+        """Return the body of the model request of this turn, with the bytes that were sent."""
         return self.conversation.render(max_tokens=self.reply.max_tokens, ttl=self.lifetimes)
 
 
 @attrs.define(eq=False)
 class _Replay:
-    """State of a replay after some records."""
+    """State of the replay of one transcript after the records that were read so far."""
 
     conversation: Conversation | None = None
     origins: Origins = attrs.field(factory=Origins)
     boundary: Boundary | None = None
     asked: Conversation | None = None
-    """The conversation that was sent, if the next record is a reply."""
+    """Conversation that was sent, kept from the first record of a reply to its last one; None between replies."""
 
     def apply(self, record: Record, line: int) -> ReplayedTurn | None:
-        """Apply one record and return the turn that it completes. Raises `ValueError` if the record does not follow."""
+        """Apply *record*; return the turn that it completes, or None. Raises `ValueError` if it cannot come next."""
         turn = None
         if isinstance(record, ReplyRecord):
             asked = self.asked or (self.conversation and self.conversation.fork())
             if asked is None:
-                raise ValueError("a reply comes before the first epoch")
+                raise ValueError("the transcript has a reply before any epoch; restore its first lines from a backup")
             origins = self.origins.first(len(asked))
             turn = ReplayedTurn(reply=record, conversation=asked, origins=origins, boundary=self.boundary, line=line)
         # One reply is written as up to three records, in this order: its message, the marks of its request, its usage.
@@ -92,9 +92,9 @@ class _Replay:
 
 
 def replay_turns(path: Path) -> Iterator[ReplayedTurn]:
-    """Yield the turns of a transcript in order, including replies that were cut off and requested again.
+    """Yield the turns (model calls with replies) of the transcript file *path*, including replies that were cut off.
 
-    Skips a torn last line. Blocks on the disk. Raises `TranscriptCorrupt` and `OSError`.
+    Skips an incomplete last line. Blocks on the disk. Raises `TranscriptCorrupt` for other damage, and `OSError`.
     """
     replay = _Replay()
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Request bodies: the bytes of a prefix with cache markers spliced in."""
+"""Bodies of model requests: the stored bytes of a conversation, with cache markers inserted."""
 
 from collections.abc import Sequence
 
@@ -17,31 +17,31 @@ _CACHE_CONTROL: dict[Ttl, bytes] = {
 
 @attrs.frozen(kw_only=True)
 class RenderedRequest:
-    """One request, ready to be sent; pass it to `Conversation.sent` when its response has begun."""
+    """Body of one model request. The sender passes the object to `Conversation.sent` when the response has begun."""
 
     chunks: tuple[bytes, ...]
-    """The body in order. Most chunks are shared with earlier requests, so avoid joining them for large bodies."""
+    """Parts of the body, in order. Earlier requests share most of them in memory, so send them without joining them."""
     marks: tuple[int, ...]
-    """Indexes of the segments that carry a cache marker."""
+    """Indexes of the segments (blocks of the conversation) that carry a cache marker (`cache_control`) here."""
     epoch: int
     max_tokens: int
 
     @property
     def body(self) -> bytes:
-        """The whole body as one bytes object."""
+        """The whole body as one bytes object, a copy of all chunks."""
         return b"".join(self.chunks)
 
 
 def render_chunks(
     prefix: Prefix, markers: Sequence[CacheMarker], *, max_tokens: int, stream: bool
 ) -> tuple[bytes, ...]:
-    """Render the body of a request; only chunks that carry a marker or are not full yet are joined again.
+    """Return the body of a model request in chunks: parameters, then the bytes of *prefix* with the cache *markers*.
 
-    Raises `ValueError` if there is no message, because the API accepts no such request.
+    Large chunks without a marker are reused, not copied. Raises `ValueError` if *prefix* contains no message.
     """
     last = prefix.last
     if last is None or last.section != "messages":
-        raise ValueError("a conversation without messages cannot be sent")
+        raise ValueError("a conversation without messages cannot be sent; append a user message first")
     marked = {marker.index: splice_marker(prefix[marker.index].data, marker.ttl) for marker in markers}
     chunks = prefix.chunks(marked)
     start = b'{"max_tokens":%d,"stream":%s,' % (max_tokens, b"true" if stream else b"false")
@@ -52,6 +52,6 @@ def render_chunks(
 
 
 def splice_marker(data: bytes, ttl: Ttl) -> bytes:
-    """Return the JSON object *data* with a cache marker as its last member."""
+    """Return the JSON object *data* with a cache marker (`cache_control`) of lifetime *ttl* as its last member."""
     is_empty = not data[1:-1].strip()
     return data[:-1] + (b"" if is_empty else b",") + _CACHE_CONTROL[ttl] + b"}"

@@ -1,4 +1,4 @@
-"""Segments: blocks at a position of a conversation, with the hash of the prefix that ends there."""
+"""Segments: the blocks of a conversation at their positions, each with the hash of everything up to its end."""
 
 import functools
 import hashlib
@@ -11,58 +11,58 @@ from coterie.agents.loop.model.catalog import Role, Section
 HASH_SIZE = 16
 
 CLOSING: dict[Section | None, bytes] = {None: b"", "tools": b"]", "system": b"]", "messages": b"]}]"}
-"""JSON that closes a body, by the section of its last segment."""
+"""Section of a request -> JSON that ends this section in the body, such as `]` after the list of tools."""
 
 
 @attrs.frozen(kw_only=True)
 class Segment:
-    """One block of a conversation; immutable and shared by all forks."""
+    """One tool definition, system block or message block at its place in a conversation. Immutable; forks share it."""
 
     section: Section
     role: Role | None
-    """None outside messages."""
+    """Role of the message that contains the block; None for tool definitions and system blocks."""
     block: Block
     glue: bytes
-    """JSON punctuation before the block in a request body, which depends on the position of the block."""
+    """JSON between the previous block and this one in a request body, such as `,` between blocks of a message."""
     hash: bytes
-    """Hash of the whole prefix that ends with this segment: equal exactly if the prefixes are byte-equal."""
+    """Hash of the request parameters and all segments up to this one; equal only if all these bytes are equal."""
 
     @property
     def data(self) -> bytes:
-        """The bytes of the block, unchanged."""
+        """JSON bytes of the block, exactly as it was appended to the conversation."""
         return self.block.data
 
     @property
     def block_type(self) -> str:
-        """The type of the block, or an empty string."""
+        """Type of the block, such as `text` or `tool_use`; empty for most tool definitions, which have no type."""
         return self.block.type
 
     @property
     def tool_use_id(self) -> str | None:
-        """Id of the call that a `tool_use` makes or a `tool_result` answers."""
+        """Id of the tool call, if the block is a `tool_use` (the call) or a `tool_result` (its answer); else None."""
         return self.block.tool_use_id
 
     @property
     def is_markable(self) -> bool:
-        """True if the segment may carry a cache marker."""
+        """True if the block may carry a cache marker (`cache_control`), unlike, for example, thinking or empty text."""
         return self.block.is_markable
 
     @property
     def opens_message(self) -> bool:
-        """True if the segment is the first block of its message."""
+        """True if the block is the first one of a message; False for all other blocks, also outside messages."""
         return self.section == "messages" and self.glue != b","
 
 
 def seed_hash(header: bytes) -> bytes:
-    """Return the hash of the empty prefix under a key header."""
+    """Return the hash of a conversation without any blocks: that of *header*, its serialized request parameters."""
     return hashlib.blake2b(header, digest_size=HASH_SIZE).digest()
 
 
 def link_hash(before: bytes, glue: bytes, data: bytes) -> bytes:
-    """Return the hash of a prefix, given the hash *before* its last segment and that segment.
+    """Return the hash after a segment (*glue*, then *data*) is appended to a prefix whose hash is *before*.
 
-    The parts need no separator: glue is one of a few fixed strings, and none of them continues another with an opening
-    brace, so that the same bytes always divide in the same way.
+    No separator between *glue* and *data* is hashed. *glue* is one of a few fixed strings, and none of them continues
+    another with an opening brace, with which *data* begins; so the same bytes always divide in the same way.
     """
     digest = hashlib.blake2b(before, digest_size=HASH_SIZE)
     digest.update(glue)
@@ -72,7 +72,7 @@ def link_hash(before: bytes, glue: bytes, data: bytes) -> bytes:
 
 @functools.cache
 def separator_between(before: Section | None, section: Section, role: Role | None, *, opens: bool) -> bytes:
-    """Return the JSON between section *before* and a block; *opens* is True for the first block of a message."""
+    """Return the JSON between a block in section *before*, or None, and the next; *opens*: this begins a message."""
     if before == section and not opens:
         return b","
     start = b'{"role":"%s","content":[' % role.encode() if role else b""

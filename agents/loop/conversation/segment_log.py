@@ -1,4 +1,4 @@
-"""Segment log, which prefixes share: segments, and their bytes joined in chunks."""
+"""Segment log: append-only store of the segments (blocks) of a conversation, with their bytes joined to chunks."""
 
 from collections.abc import Iterable, Mapping
 from typing import Self
@@ -8,37 +8,37 @@ import attrs
 from coterie.agents.loop.conversation.segment import Segment
 
 CHUNK = 128 * 1024
-"""Number of bytes after which loose pieces are joined to a chunk."""
+"""Number of bytes after the last chunk at which these bytes are joined to a new chunk."""
 
 
 @attrs.frozen
 class Chunk:
-    """The joined bytes of consecutive segments."""
+    """Joined request bytes of consecutive segments (blocks), so that a request needs few writes."""
 
     data: bytes
     end: int
-    """Number of segments of the log up to the end of this chunk."""
+    """Number of segments from the start of the log to the end of this chunk."""
     rank: int
-    """Number of merges; two neighbours of one rank become one chunk of the next rank."""
+    """Level of merging, from 0: two neighbouring chunks of one rank are merged into one chunk of the next rank."""
 
 
 @attrs.define(eq=False)
 class SegmentLog:
-    """Append-only list of segments. Readers read up to a length, so that many prefixes share one log.
+    """Append-only list of segments (blocks) that several conversations share; each uses the first ones, up to a length.
 
-    A history of n bytes is at most about log n chunks, and each byte is copied about log n times while chunks merge. So
-    a request costs few writes and no copy of earlier bytes.
+    A conversation of n bytes has at most about log n chunks, and each byte is copied about log n times while chunks
+    merge. So a request costs few writes and no copy of earlier bytes.
     """
 
     segments: list[Segment] = attrs.field(factory=list)
     _pieces: list[bytes] = attrs.field(factory=list)
-    """For each segment the JSON punctuation before its block (its glue), then the bytes of the block."""
+    """Two entries for each segment: the JSON before its block (its glue), and the bytes of the block."""
     _chunks: list[Chunk] = attrs.field(factory=list)
     _loose: int = 0
-    """Number of bytes behind the last chunk."""
+    """Number of bytes after the last chunk, which are not joined to a chunk yet."""
 
     def extend(self, added: Iterable[Segment]) -> None:
-        """Append segments."""
+        """Append the segments *added*, and join the bytes at the end to a chunk whenever they reach `CHUNK`."""
         for segment in added:
             self.segments.append(segment)
             self._pieces += (segment.glue, segment.data)
@@ -47,14 +47,14 @@ class SegmentLog:
                 self._seal()
 
     def cut(self, length: int) -> Self:
-        """Return an independent log of the first *length* segments; the lists are copied, their bytes are not."""
+        """Return a new log with the first *length* segments; it copies the lists, but shares the bytes."""
         chunks = [chunk for chunk in self._chunks if chunk.end <= length]
         pieces = self._pieces[: 2 * length]
         loose = sum(map(len, pieces[2 * chunks[-1].end if chunks else 0 :]))
         return type(self)(self.segments[:length], pieces, chunks, loose)
 
     def chunks(self, length: int, replaced: Mapping[int, bytes]) -> list[bytes]:
-        """Return the bytes of the first *length* segments in chunks; *replaced* substitutes the data of some."""
+        """Return the bytes of the first *length* segments in chunks; *replaced*: index -> bytes in place of a block."""
         found, start = [], 0
         for chunk in self._chunks:
             if chunk.end > length:

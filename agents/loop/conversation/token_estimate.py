@@ -1,6 +1,6 @@
-"""Token estimates, context windows and their thresholds.
+"""Estimates of token counts, sizes of context windows, and fill levels at which an agent acts.
 
-No tokenizer is public. The estimates are rather too high than too low, so that a threshold fires early, not late.
+The tokenizer of the models is not public. Estimates are too high rather than too low, so that an agent acts in time.
 """
 
 import base64
@@ -26,21 +26,21 @@ TEXT_BYTES = 4
 JSON_BYTES = 2
 MEDIA_TOKENS = 2_000
 PAGE_TOKENS = 4_000
-"""Tokens of one PDF page: the API reads the text of the page, often 1,500 to 3,000 tokens, and an image of it."""
+"""Estimated tokens of one PDF page: the API reads its text, often 1,500 to 3,000 tokens, and an image of the page."""
 
 
 def estimate_text(text: bytes | str) -> int:
-    """Estimate the tokens of plain text."""
+    """Return the estimated number of tokens of plain text."""
     return _tokens(text, TEXT_BYTES)
 
 
 def estimate_json(json: bytes | str) -> int:
-    """Estimate the tokens of JSON, which has more tokens per byte than prose."""
+    """Return the estimated number of tokens of JSON, which has more tokens per byte than prose."""
     return _tokens(json, JSON_BYTES)
 
 
 def estimate_block(data: bytes) -> int:
-    """Estimate the tokens of one block given as JSON: a content block, a system block or a tool definition.
+    """Return the estimated number of tokens of one content block, system block or tool definition, given as JSON.
 
     Text and thinking count as text, tool input as JSON. Each image and each page of a PDF counts as a fixed number.
     Anything else counts as JSON, even if it cannot be parsed.
@@ -53,9 +53,9 @@ def estimate_block(data: bytes) -> int:
 
 
 def window_of(model_name: str, model: Model, compact_window: int | None = None) -> int:
-    """Return the context window of *model* in tokens; a `[1m]` suffix of *model_name* overrides the table of models.
+    """Return the size of the context window of *model* in tokens: one million if *model_name* ends with `[1m]`.
 
-    *compact_window* can only lower the result.
+    The setting *compact_window* can only lower the result.
     """
     window = MILLION_WINDOW if model_name.endswith(MILLION_SUFFIX) else model.window
     return window if compact_window is None else min(window, compact_window)
@@ -63,18 +63,18 @@ def window_of(model_name: str, model: Model, compact_window: int | None = None) 
 
 @attrs.frozen(kw_only=True)
 class Thresholds:
-    """Fill levels of the context window, in tokens, at which the pipeline acts."""
+    """Numbers of tokens in an agent's context at which the agent warns, compacts the conversation, or stops."""
 
     effective: int
-    """The window without the reserve for a summary."""
+    """Size of the context window without the tokens that are reserved for the output of a summary."""
     warn: int
     compact: int
     block: int
-    """No turn begins while the context holds this many tokens."""
+    """Number of tokens in the context from which no further turn begins, so that the run ends."""
 
     @classmethod
     def for_window(cls, window: int, max_output: int) -> "Thresholds":
-        """Return the thresholds of a window for a model with replies of up to *max_output* tokens.
+        """Return the thresholds for a context window of *window* tokens and replies of up to *max_output* tokens.
 
         Raises `ConfigInvalid` for a window so small that even an empty conversation would be compacted.
         """
@@ -83,7 +83,8 @@ class Thresholds:
         compact = effective - COMPACT_MARGIN
         if compact <= 0:
             least = reserve + COMPACT_MARGIN
-            raise ConfigInvalid("context window", f"{window} tokens are too few; set more than {least}")
+            hint = f"set compact_window in [layers.window], or the model's window in models.toml, to more than {least}"
+            raise ConfigInvalid("context window", f"{window} tokens are too few for an agent; {hint}")
         return cls(
             effective=effective,
             warn=max(0, compact - WARN_MARGIN),

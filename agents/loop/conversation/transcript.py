@@ -1,4 +1,4 @@
-"""Transcript: an append-only file from which a conversation is restored byte for byte."""
+"""Transcript: append-only file of an agent, from which a restart restores its conversation byte for byte."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -43,42 +43,42 @@ from coterie.mailbox.envelope import MessageId
 
 @attrs.frozen(kw_only=True)
 class LoadedTranscript:
-    """The content of a transcript file."""
+    """Content of a transcript file: the conversation of an agent, and its state from other records, such as mail."""
 
     conversation: Conversation | None = None
-    """None if the file has no complete record."""
+    """Conversation after the last record; None if the file contains no conversation yet."""
     size: int = 0
-    """Number of bytes that are complete records."""
+    """Size in bytes of the complete records at the start of the file."""
     dropped_bytes: int = 0
-    """Number of bytes behind the complete records, left by an interrupted write."""
+    """Number of bytes after the complete records, which an interrupted write left and the loading ignored."""
     reply: ReplyRecord | None = None
-    """The last reply."""
+    """Record of the last model reply: its turn, usage and cost; None before the first reply."""
     counted: int = 0
-    """Number of segments of the current epoch when the last reply was recorded."""
+    """Number of segments (blocks) whose tokens the usage in `reply` includes; 0 after a rewrite of the conversation."""
     states: tuple[StateRecord, ...] = ()
     mail: frozenset[MessageId] = frozenset()
-    """Ids of all mail that ever entered the conversation."""
+    """Ids of all messages from other agents or the user that ever entered the conversation."""
     open_mail: Mapping[str, UnansweredMessage] = attrs.field(factory=dict)
-    """Mail that expects an answer and has none, by id."""
+    """Received messages that expect an answer of the agent and are not answered yet, by message id."""
     words: tuple[str, ...] = ()
-    """All user text, the task included."""
+    """The agent's task and all texts that the user wrote to it, oldest first."""
     notes: NotesRecord | None = None
-    """The last update of the session notes."""
+    """Record of the last update of the session notes (file with a summary of the work); None before the first one."""
     boundary: Boundary | None = None
-    """The last compaction."""
+    """Last compaction (summary in place of older messages); None before the first one."""
     recalled: frozenset[str] = frozenset()
-    """Paths of the memories that were shown since the last compaction."""
+    """Paths of the memory files that the model was shown since the last compaction, so that none is shown twice."""
     recalled_bytes: int = 0
-    """Size of all memories that were ever shown."""
+    """Size in bytes of all memories that the model was ever shown; a setting limits it."""
     extraction: ExtractionRecord | None = None
-    """The last extraction of memories."""
+    """Record of the last extraction (saving of memories from the conversation); None before the first one."""
 
 
 def load_transcript(path: Path) -> LoadedTranscript:
-    """Read a transcript; drop and count the bytes of an interrupted last write, with its complete records.
+    """Read the transcript file *path* and return its content.
 
-    Skips records of unknown kinds. Blocks on the disk. Raises `TranscriptCorrupt` for damage anywhere else, and
-    `OSError`.
+    Ignores the records of an interrupted last write, also complete ones, and records of unknown kinds. Blocks on the
+    disk. Raises `TranscriptCorrupt` for damage anywhere else, and `OSError`.
     """
     content = path.read_bytes()
     loaded = before = LoadedTranscript()
@@ -110,10 +110,10 @@ def load_transcript(path: Path) -> LoadedTranscript:
 
 @attrs.define(eq=False)
 class TranscriptWriter:
-    """The only writer of a transcript. Its writes are bounded appends, so async code may call them directly."""
+    """The only writer of one transcript file. Its writes are short appends, so async code may call them directly."""
 
     loaded: LoadedTranscript
-    """Content of the file when it was opened."""
+    """Content of the transcript file when it was opened, without later records."""
     _appender: Appender
     _clock: Clock
     _size: int
@@ -122,7 +122,7 @@ class TranscriptWriter:
 
     @classmethod
     def open(cls, path: Path, clock: Clock | None = None) -> "TranscriptWriter":
-        """Open or create *path* and load its content. Raises as `load_transcript` does."""
+        """Open or create the transcript *path* and load its content. Raises `TranscriptCorrupt` and `OSError`."""
         loaded = load_transcript(path) if path.exists() else LoadedTranscript()
         recorded = loaded.conversation.fork() if loaded.conversation else None
         is_torn = loaded.dropped_bytes > 0
@@ -134,10 +134,10 @@ class TranscriptWriter:
         return self._appender.path
 
     def record(self, conversation: Conversation, *also: Addition, boundary: Boundary | None = None) -> None:
-        """Append the changes of *conversation* since the last call, then *also*. Call it after every change.
+        """Append to the file all changes of *conversation* since the last call, then the records *also*.
 
-        The write is atomic: a reader sees a message, or a new epoch with its *boundary*, with all of *also* or not at
-        all. Raises `OSError`; the next call then writes the same changes again.
+        Call it after every change; *boundary* describes a compaction. The write is atomic: a reader later finds a new
+        message with all of *also*, or nothing. Raises `OSError`; the next call then writes the same changes again.
         """
         now = self._clock.now()
         records = [*_changes(self._recorded, conversation, boundary), *also]
@@ -159,11 +159,11 @@ class TranscriptWriter:
         self._recorded = conversation.fork()
 
     def sync(self) -> None:
-        """Sync the file to disk. Raises `OSError`; blocks, so call it from a thread."""
+        """Flush the file, so that it survives a power cut. Raises `OSError`; blocks, so call it from a thread."""
         self._appender.sync()
 
     def close(self) -> None:
-        """Close the file; no records can be written afterwards."""
+        """Close the transcript file; no records can be written afterwards."""
         self._appender.close()
 
     def __enter__(self) -> Self:
@@ -206,7 +206,7 @@ def _epoch_record(before: Sequence[Segment], after: Conversation, boundary: Boun
 
 
 def _kept(before: Sequence[Segment], after: Sequence[Segment]) -> int:
-    """Count the equal first segments of both, without splitting a message."""
+    """Return the number of segments (blocks) that are equal at the start of both, counting only complete messages."""
     keep = 0
     for old, new in zip(before, after, strict=False):
         if (old.glue, old.data) != (new.glue, new.data):
@@ -222,7 +222,7 @@ def _stored(blocks: Iterable[bytes]) -> list[msgspec.Raw]:
 
 
 def _apply(loaded: LoadedTranscript, record: Record) -> LoadedTranscript:
-    """Return *loaded* after *record*. Raises `ValueError` as `apply_record` does."""
+    """Return the content *loaded*, updated by the next record. Raises `ValueError` if *record* contradicts *loaded*."""
     changes: dict[str, Any] = {}
     match record:
         case StateRecord():
@@ -256,29 +256,29 @@ def _compaction_changes(loaded: LoadedTranscript, boundary: Boundary | None) -> 
 
 
 def apply_record(conversation: Conversation | None, record: EpochRecord | MessageRecord | MarksRecord) -> Conversation:
-    """Return the conversation after *record*; may change the given one in place.
+    """Return *conversation* after the change that *record* describes; may change the given object in place.
 
-    Raises `ValueError` if the record does not follow from the earlier ones.
+    *conversation* is None before the first record. Raises `ValueError` if *record* contradicts the earlier records.
     """
     if isinstance(record, EpochRecord):
         conversation = _epoch(conversation, record)
     elif conversation is None:
-        raise ValueError("the transcript does not begin with an epoch")
+        raise ValueError("the transcript does not begin with an epoch record; restore the missing lines from a backup")
     elif isinstance(record, MessageRecord):
         conversation.append(record.role, [restore_json(block) for block in record.blocks])
     if isinstance(record, EpochRecord | MarksRecord):
         if any(mark is not None and not 0 <= mark < len(conversation) for mark in (record.previous, record.shared)):
-            raise ValueError("the position of a cache marker is outside the conversation")
+            raise ValueError("the cache marker is outside the conversation; restore the transcript file from a backup")
         conversation.marks = MarkerHistory(previous=record.previous, shared=record.shared)
     if isinstance(record, EpochRecord | MessageRecord) and conversation.prefix_hash.hex() != record.hash:
-        raise ValueError("the hash of the record does not match the earlier records")
+        raise ValueError("the record's hash does not match the lines before; restore the transcript from a backup")
     return conversation
 
 
 def _epoch(before: Conversation | None, record: EpochRecord) -> Conversation:
     header = KeyHeader.from_bytes(restore_json(record.header))
     if record.keep > (len(before) if before else 0):
-        raise ValueError("the epoch keeps more segments than the last one had")
+        raise ValueError("the epoch keeps more blocks than the transcript has; restore its lost lines from a backup")
     prefix = before.prefix.cut(record.keep).under(header) if before else Prefix(header=header)
     prefix = prefix.extended("tools", [Block.read(restore_json(tool), "tools") for tool in record.tools])
     prefix = prefix.extended("system", [Block.read(restore_json(block), "system") for block in record.system])

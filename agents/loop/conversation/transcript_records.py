@@ -1,4 +1,4 @@
-"""Transcript records: one type for each kind of line, and their JSON form."""
+"""Records of a transcript (stored conversation of an agent): one class for each kind of line, and their JSON form."""
 
 from collections.abc import Mapping
 from typing import Literal, get_args
@@ -11,18 +11,18 @@ from coterie.files import check_record, frame_record
 
 VERSION = 1
 OPEN_MAIL = 50
-"""Greatest number of unanswered messages that an agent remembers."""
+"""Maximum number of unanswered messages that an agent remembers; the oldest ones are dropped."""
 
 Trigger = Literal["threshold", "overflow", "manual"]
-"""Reason of a compaction: the context was nearly full, the API rejected the prompt as too long, or a user request."""
+"""Reason of a compaction. threshold: nearly full context; overflow: too long for the API; manual: user request."""
 Way = Literal["notes", "summary", "chunks", "rule"]
-"""Source of a summary: session notes, one model call, one model call for each chunk, or a rule without a model."""
+"""Source of a compaction's summary. notes: session notes; summary: one model call; chunks: several; rule: no call."""
 Part = Literal["context", "summary", "words", "standing", "skills", "files"]
-"""Content of a block that compaction wrote. words: user text; standing: pinned context (team, tasks and mail)."""
+"""Kind of content of a block that a compaction wrote. words: user texts; standing: state of team, tasks and mail."""
 
 
 class MarksRecord(msgspec.Struct, tag_field="kind", tag="marks"):
-    """A change of the marker history, most often because a request was answered."""
+    """Record of the current cache marker positions (see `MarkerHistory`), mostly written after an answered request."""
 
     v: int = VERSION
     previous: int | None = None
@@ -30,57 +30,57 @@ class MarksRecord(msgspec.Struct, tag_field="kind", tag="marks"):
 
 
 class MessageRecord(msgspec.Struct, tag_field="kind", tag="message"):
-    """One appended message with all of its blocks."""
+    """Record of one message that was appended to the conversation, with all its content blocks."""
 
     v: int
     role: Role
     blocks: list[msgspec.Raw]
     hash: str
-    """Hash of the prefix that ends with this message, in hexadecimal."""
+    """Hash of the conversation up to the end of this message, in hexadecimal; checked when the file is loaded."""
     at: float = 0.0
-    """Time of the write in seconds since 1970."""
+    """Time at which the record was written, in seconds since 1970."""
     more: int = 0
-    """Number of following records of the same write; the message counts only if all of them are in the file."""
+    """Number of further records in the same write; if a crash has cut some of them off, the message is ignored too."""
 
 
 class EpochMessage(msgspec.Struct):
-    """One of the first messages of an epoch."""
+    """One message inside an `EpochRecord`: one of the messages with which the new or rewritten conversation begins."""
 
     role: Role
     blocks: list[msgspec.Raw]
 
 
 class Boundary(msgspec.Struct, kw_only=True):
-    """The compaction that began an epoch; part of the epoch's record, so that both are written or neither."""
+    """Description of a compaction (summary in place of older messages); part of the epoch record that it caused."""
 
     trigger: Trigger
     by: Way
     turn: int
-    """Number of the next model call."""
+    """Number of the agent's first turn (model call) after the compaction."""
     tokens_before: int
     tokens_after: int
     left: int
-    """Number of messages that the summary replaced."""
+    """Number of messages that were removed and replaced by the summary."""
     kept: int
-    """Number of messages that stayed, unchanged except for removed thinking."""
+    """Number of messages that stayed in the conversation, unchanged except for removed thinking blocks."""
     parts: list[Part]
-    """Contents of the blocks of the message that compaction wrote, in their order."""
+    """Kind of content of each block in the message that the compaction wrote, in order."""
     at_message: int = 0
-    """Index of the message that compaction wrote; earlier messages were kept."""
+    """Index, from 0, of the message that the compaction wrote; the messages before it were kept."""
     mail: list[str] = []
-    """Ids of mail that entered the conversation at some time and is not acknowledged yet."""
+    """Ids of messages that entered the conversation, but are not acknowledged (marked as read) in the mailbox yet."""
     failures: int = 0
-    """Number of consecutive failed summaries before this compaction."""
+    """Number of attempts to create a summary that failed in a row directly before this compaction."""
 
 
 class EpochRecord(msgspec.Struct, tag_field="kind", tag="epoch"):
-    """The beginning of an epoch: it keeps the first segments of the last epoch and adds the listed ones."""
+    """Record of an epoch (new or rewritten conversation): it keeps first blocks of the old one and adds the listed."""
 
     v: int
     epoch: int
     header: msgspec.Raw
     keep: int
-    """Number of first segments taken over from the last epoch."""
+    """Number of segments at the start of the old conversation that the new one takes over; 0 for a new conversation."""
     tools: list[msgspec.Raw]
     system: list[msgspec.Raw]
     messages: list[EpochMessage]
@@ -90,11 +90,11 @@ class EpochRecord(msgspec.Struct, tag_field="kind", tag="epoch"):
     at: float = 0.0
     boundary: Boundary | None = None
     more: int = 0
-    """As in `MessageRecord`."""
+    """Number of further records in the same write; if a crash has cut some of them off, the epoch is ignored too."""
 
 
 class ReplyRecord(msgspec.Struct, tag_field="kind", tag="reply", kw_only=True):
-    """Usage and cost of one answered model call. The record of its message, if it has one, comes directly before."""
+    """Record of one model reply: usage, cost and times. Its content, if kept, is in the `MessageRecord` before."""
 
     v: int = VERSION
     turn: int
@@ -103,75 +103,75 @@ class ReplyRecord(msgspec.Struct, tag_field="kind", tag="reply", kw_only=True):
     stop_reason: str
     usage: Usage
     cost_usd: str
-    """Cost in dollars as an exact decimal number."""
+    """Cost of the call in dollars, as an exact decimal number."""
     max_tokens: int
     seconds: float
     first_byte: float
     attempts: int
     is_taken: bool
-    """False for a reply that was cut off and is requested again."""
+    """False for a reply that was cut off and requested again, so that it is not in the conversation; else True."""
     at: float = 0.0
     lives: list[Ttl] = []
-    """Times to live at the markers of the request, in the order of `CacheTtls`; empty if all are five minutes."""
+    """Times to live at the four cache markers of the request, in their order; empty if all are five minutes."""
 
 
 class UsedSkill(msgspec.Struct, frozen=True, kw_only=True):
-    """A skill whose text the model has read."""
+    """A skill (instructions in a file, loaded on demand) whose text is or was in the agent's conversation."""
 
     name: str
     file: str
-    """Path of the skill's text, with links resolved, to read it again after a compaction."""
+    """Path of the file with the skill's text, with symbolic links resolved; it is read again after a compaction."""
     arguments: str = ""
 
 
 class StateRecord(msgspec.Struct, tag_field="kind", tag="state", kw_only=True):
-    """State of the agent's tools outside the conversation; later records add to earlier ones."""
+    """Record of changed tool state outside the messages: files read, directory, skills. It adds to earlier records."""
 
     v: int = VERSION
     seen: dict[str, str]
-    """Files that the model has read, with the version that it read."""
+    """Path -> version (hash of the content) of the files that the model has read since the last record."""
     directory: str | None
-    """Working directory of the shell; None if it has not changed."""
+    """New working directory of the agent's shell; None if it has not changed since the last record."""
     skills: list[UsedSkill] = []
-    """Skills that were loaded, the latest at the end."""
+    """Skills that were loaded since the last record, in the order of loading."""
     at: float = 0.0
 
 
 class UnansweredMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that expects an answer; compaction repeats its text."""
+    """A received message that the agent should answer; a compaction repeats its text, so that it is not forgotten."""
 
     id: str
     sender: str
     session: str
     kind: str
     task: int | None = None
-    """Number of the task, if the message assigns one."""
+    """Number of the task (entry of the session's task list) that the message assigns; None for other messages."""
     text: str
-    """Text of the message for the model, truncated if it is long."""
+    """Text of the message as the model sees it, truncated if it is long."""
 
 
 class MailRecord(msgspec.Struct, tag_field="kind", tag="mail", kw_only=True):
-    """Delivery of mail from other agents: it is part of the message directly before and is not delivered again."""
+    """Record of the mail in the message recorded directly before, so that a restart does not deliver it again."""
 
     v: int = VERSION
     ids: list[str]
     open: list[UnansweredMessage] = []
-    """Delivered messages that expect an answer."""
+    """Those of the delivered messages that the agent should answer."""
     answered: list[str] = []
-    """Ids of earlier mail that the agent answered with the tool calls of the last turn."""
+    """Ids of earlier messages that the agent answered by tool calls of the last turn."""
     at: float = 0.0
 
     def update(self, open_mail: Mapping[str, UnansweredMessage]) -> dict[str, UnansweredMessage]:
-        """Return the unanswered mail after this record, by id, oldest first; the newest OPEN_MAIL messages."""
+        """Return *open_mail* without the messages in `answered`, with those in `open`; only the newest OPEN_MAIL."""
         left = {id_: mail for id_, mail in open_mail.items() if id_ not in self.answered}
         left |= {mail.id: mail for mail in self.open}
         return dict(list(left.items())[-OPEN_MAIL:])
 
 
 class UserTextRecord(msgspec.Struct, tag_field="kind", tag="words", kw_only=True):
-    """User text, or the agent's task, in the message directly before: compaction keeps this text verbatim.
+    """Record of the user's texts, or the agent's task, in the message recorded before; compaction keeps them verbatim.
 
-    Recorded separately because the message may also contain other text, such as mail.
+    They are recorded separately, because the message may also contain other text, such as mail.
     """
 
     v: int = VERSION
@@ -180,22 +180,22 @@ class UserTextRecord(msgspec.Struct, tag_field="kind", tag="words", kw_only=True
 
 
 class NotesRecord(msgspec.Struct, tag_field="kind", tag="notes", kw_only=True):
-    """One update of the session notes."""
+    """Record of one update of the session notes (file with a summary of the agent's work)."""
 
     v: int = VERSION
     turn: int
-    """The first turn that the notes do not cover."""
+    """Number of the first turn that the notes do not cover yet."""
     tokens: int
-    """Tokens in the context at the time of the update."""
+    """Number of tokens in the agent's context at the time of the update."""
     cost_usd: str
-    """Cost of all updates so far in dollars, as an exact decimal number."""
+    """Cost of all updates of the notes so far in dollars, as an exact decimal number."""
     turns_usd: str
-    """Cost of all turns so far, likewise."""
+    """Cost of all turns of the agent so far in dollars, as an exact decimal number."""
     at: float = 0.0
 
 
 class RecallRecord(msgspec.Struct, tag_field="kind", tag="recall", kw_only=True):
-    """Memories in the message directly before: they are not shown again before the next compaction."""
+    """Record of the memory files in the message recorded before; until a compaction, they are not shown again."""
 
     v: int = VERSION
     paths: list[str]
@@ -204,16 +204,16 @@ class RecallRecord(msgspec.Struct, tag_field="kind", tag="recall", kw_only=True)
 
 
 class ExtractionRecord(msgspec.Struct, tag_field="kind", tag="extraction", kw_only=True):
-    """One finished extraction of memories from the conversation, even if it found nothing."""
+    """Record of a finished extraction (saving of memories from the conversation), even if it saved nothing."""
 
     v: int = VERSION
     turn: int
-    """The first turn that the extraction did not cover."""
+    """Number of the first turn that the extraction did not cover; the next extraction begins with it."""
     at: float = 0.0
 
 
 Addition = ReplyRecord | StateRecord | MailRecord | UserTextRecord | NotesRecord | RecallRecord | ExtractionRecord
-"""A record that is written together with a message."""
+"""Record with additional data, such as usage or mail, that is usually written in one step with a message."""
 Record = MarksRecord | MessageRecord | EpochRecord | Addition
 
 _record = msgspec.json.Decoder(Record)
@@ -226,31 +226,31 @@ class _Kind(msgspec.Struct):
 
 
 def write_line(record: Record) -> bytes:
-    """Serialize *record* as one line of a transcript."""
+    """Return *record* as the bytes to append to a transcript: one line of JSON with a checksum."""
     return frame_record(msgspec.json.encode(record))
 
 
 def read_line(line: bytes) -> Record | None:
-    """Parse a line without its newline; return None for a kind of record that this version does not know.
+    """Parse one transcript line, given without its newline; return None for a record of an unknown kind.
 
-    Raises `ValueError` for a damaged line and for an unknown version.
+    Raises `ValueError` for a damaged line and for an unknown format version.
     """
     check_record(line)
     kind = msgspec.json.decode(line, type=_Kind)
     if kind.kind not in _KINDS:
         return None
     if kind.v != VERSION:
-        raise ValueError(f"version {kind.v} of {kind.kind!r}; this program reads version {VERSION}")
+        raise ValueError(f"the {kind.kind!r} record has format version {kind.v}, not {VERSION}; update Coterie")
     record: Record = _record.decode(line)
     return record
 
 
 def store_json(data: bytes) -> msgspec.Raw:
-    """Return JSON as a member of a record: unchanged, or as a JSON string if it contains a newline."""
+    """Return the JSON *data* as a value for a one-line record: unchanged, or if it has a newline, as a JSON string."""
     return msgspec.Raw(msgspec.json.encode(data.decode()) if b"\n" in data else data)
 
 
 def restore_json(stored: msgspec.Raw) -> bytes:
-    """Return the bytes that were passed to `store_json`. Raises `ValueError`."""
+    """Return the JSON bytes that `store_json` received when it made *stored*. Raises `ValueError` for invalid input."""
     data = bytes(stored)
     return msgspec.json.decode(data, type=str).encode() if data.startswith(b'"') else data

@@ -1,4 +1,4 @@
-"""Forks: creation of an agent's fork point, its file, and the conversation of a fork."""
+"""Forks (agents that start with the conversation of their parent): their fork point, its file, their conversation."""
 
 from pathlib import Path
 
@@ -13,21 +13,21 @@ from coterie.files import replace_file
 
 DIRECTORY = "forks"
 _TAG = b'{"type":"text","text":"<fork-directive>'
-"""First bytes of the block of a directive; see `prompts/fork.md`."""
+"""First bytes of the block with a fork's directive (its task); the prompt file `prompts/fork.md` begins like this."""
 
 
 def create_fork_point(agent: Agent) -> ForkPoint:
-    """Create a fork point at the end of *agent*'s last reply.
+    """Return the fork point of *agent*: its conversation up to its last reply, and the state that forks inherit.
 
     Raises `ForkRefused` for an agent that is a fork itself or has no reply yet.
     """
     conversation = agent.conversation
     if agent.fork_of is not None or is_fork(conversation):
-        raise ForkRefused("A fork cannot be forked. Do the work yourself, or report what is not done.")
+        raise ForkRefused("A fork cannot start forks. Do the work yourself, or report what is not done.")
     indexes = range(len(conversation) - 1, conversation.prefix.prompt_length - 1, -1)
     last = next((index for index in indexes if conversation.prefix[index].role == "assistant"), None)
     if last is None:
-        raise ForkRefused("There is nothing to fork yet: a fork begins at the end of its parent's last reply.")
+        raise ForkRefused("There is nothing to fork yet: a fork begins after your last reply. Fork in a later turn.")
     end = last + 1
     later = [conversation.prefix[index].data for index in range(end, len(conversation))]
     previous = conversation.marks.previous
@@ -48,10 +48,10 @@ def create_fork_point(agent: Agent) -> ForkPoint:
 
 
 def begin_fork(point: ForkPoint, directive: str) -> Conversation:
-    """Create the conversation of a fork from its *point* and *directive*.
+    """Return the conversation of a new fork: the parent's conversation from *point*, then the task *directive*.
 
-    Siblings differ only in the last block, and their first request marks the end of the part that they share. Raises
-    `PrefixDiffers`.
+    Forks of one point differ only in this last block; their first request sets a cache breakpoint before it. Raises
+    `PrefixDiffers` if the copied conversation differs.
     """
     fork = point.conversation().fork_with(render("fork_placeholder"), f"{render('fork')}\n\n{directive}")
     point.check(fork.prefix)
@@ -59,16 +59,16 @@ def begin_fork(point: ForkPoint, directive: str) -> Conversation:
 
 
 def is_fork(conversation: Conversation) -> bool:
-    """Return True if *conversation* was created by `begin_fork`: one of its user blocks is a directive."""
+    """True if *conversation* is that of a fork: one of its user blocks is a directive, as `begin_fork` adds it."""
     prefix = conversation.prefix
     indexes = range(prefix.prompt_length, len(prefix))
     return any(prefix[index].role == "user" and prefix[index].data.startswith(_TAG) for index in indexes)
 
 
 def write_fork_file(agent: Agent, directory: Path) -> Path:
-    """Write the fork point at the end of *agent*'s last reply to a file below *directory*, and return its path.
+    """Write the fork point of *agent*, as of its last reply, to a file below *directory*; return the path of the file.
 
-    The file is named after its bytes, so that siblings of one turn share it. Raises `ToolFailed`.
+    The file is named after the hash of the conversation, so that all forks of one turn share it. Raises `ToolFailed`.
     """
     point = create_fork_point(agent)
     path = directory / DIRECTORY / point.hash.hex()
@@ -77,13 +77,13 @@ def write_fork_file(agent: Agent, directory: Path) -> Path:
             path.parent.mkdir(mode=0o700, exist_ok=True)
             replace_file(path, point.to_bytes(), durable=False, mode=0o600)
         except OSError as exc:
-            raise ToolFailed(f"The fork cannot be started: {exc.strerror}.") from exc
+            raise ToolFailed(f"No fork started: {path} cannot be written ({exc.strerror}). Work without it.") from exc
     return path
 
 
 def read_fork_file(path: Path) -> ForkPoint:
-    """Read the fork point in the file *path*. Raises `ConfigInvalid` if the file is missing or damaged."""
+    """Return the fork point that the file *path* contains. Raises `ConfigInvalid` if the file is missing or damaged."""
     try:
         return ForkPoint.from_bytes(path.read_bytes())
     except (OSError, ValueError, PrefixDiffers) as exc:
-        raise ConfigInvalid(str(path), f"not a usable fork point: {exc}") from exc
+        raise ConfigInvalid(str(path), f"not a usable fork point ({exc}); start the fork again") from exc

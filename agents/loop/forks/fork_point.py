@@ -1,4 +1,4 @@
-"""Fork points: everything that a fork inherits from its parent, as bytes.
+"""Fork points: everything that a fork (agent that starts with its parent's conversation) inherits, as bytes.
 
 AgentError
 ├── PrefixDiffers            a fork does not begin with its parent's bytes: a bug, or damage in transit
@@ -28,20 +28,20 @@ from coterie.errors import AgentError
 
 @attrs.define(eq=False)
 class PrefixDiffers(AgentError):
-    """The prefix of a fork differs from its parent's."""
+    """Error: the conversation of a fork does not begin with the bytes of its parent's conversation."""
 
     index: int | None
-    """Index of the first segment that differs; None if the key headers differ."""
+    """Index of the first segment (block) that differs; None if the key headers (model and parameters) differ."""
     detail: str
-    """Description of the differing segments."""
+    """Type and size of the segments that differ, or the key header of the fork."""
 
     def __str__(self) -> str:
         where = "the key header" if self.index is None else f"segment {self.index}"
-        return f"the fork does not begin with its parent's conversation: {where} differs, {self.detail}"
+        return f"bug: a fork does not begin with its parent's conversation: {where} differs, {self.detail}"
 
 
 class ForkRefused(ToolFailed):
-    """A fork was requested in a situation in which none is possible."""
+    """Error: a model requested a fork, but its agent is a fork itself or has no reply yet; the model gets the text."""
 
 
 _SIZE = struct.Struct("<Q")
@@ -49,68 +49,68 @@ _SIZE = struct.Struct("<Q")
 
 @attrs.frozen(kw_only=True, eq=False)
 class ParentState:
-    """State of a parent agent at the end of its last reply, besides the bytes of its conversation."""
+    """State of a parent agent after its last reply that forks inherit, without the bytes of its conversation."""
 
     parent: str
     """Name of the parent agent."""
     epoch: int = 0
     previous: int | None = None
-    """The segment at which the parent's last cache entry ends."""
+    """Index of the segment (block) at which the parent's last cache entry ends; None if there is no such entry."""
     tokens: int = 0
-    """Estimated tokens of the prefix."""
+    """Estimated tokens of the parent's conversation up to its last reply."""
     expected_read: int | None = None
-    """Tokens of the prefix that the parent had in the cache; None if unknown."""
+    """Tokens that the parent had in the prompt cache, which a fork should read from there; None if unknown."""
     used_at: float | None = None
-    """Time at which that cache entry was last used, in seconds since 1970."""
+    """Time at which the parent last used these cache entries, in seconds since 1970; None if unknown."""
     ttl: CacheTtls = FIVE_MINUTES
-    """Times to live of the parent's cache entries."""
+    """Times to live of the cache entries that the parent's requests have written."""
     seen: Mapping[str, str] = attrs.field(factory=dict)
-    """Files that the parent's model has read: the version in hexadecimal, by path."""
+    """Files that the parent's model has read: path -> hash of the content in hexadecimal."""
     directory: str | None = None
-    """Current directory of the parent's shell, relative to the parent's project directory."""
+    """Current directory of the parent's shell, relative to the parent's project directory; None if unknown."""
     words: Sequence[str] = ()
-    """All user text of the parent, its task included."""
+    """The parent's task and all texts that the user wrote to the parent, oldest first."""
     skills: Sequence[UsedSkill] = ()
-    """Skills that the parent has loaded."""
+    """Skills (instructions loaded on use) that the parent has loaded."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class ForkPoint(ParentState):
-    """Everything that forks inherit from a parent, for any number of forks in any process.
+    """Conversation and state of a parent after its last reply, for any number of forks in any process.
 
-    The prefix and its header contain, byte for byte, what the parent's layers have replaced or cleared, so that a fork
-    inherits these decisions instead of repeating them.
+    The conversation contains what the parent's layers have shortened or cleared exactly as the parent sends it, so that
+    forks send the same bytes and need not repeat these changes.
     """
 
     prefix: Prefix
-    """All segments up to and including the parent's last reply."""
+    """All segments (tools, system prompt, content blocks) up to and including the parent's last reply."""
 
     @property
     def workspace_state(self) -> StateRecord:
-        """Files that the parent has read, its working directory and its skills, for the workspace of a fork."""
+        """State of the parent's tools for a fork's workspace: files read, working directory, loaded skills."""
         return StateRecord(seen=dict(self.seen), directory=self.directory, skills=list(self.skills))
 
     @property
     def hash(self) -> bytes:
-        """Hash of the whole prefix, seeded with the key header."""
+        """Hash of all of `prefix` (the parent's conversation) and its key header (model and parameters)."""
         return self.prefix.hash_at(len(self.prefix))
 
     def conversation(self) -> Conversation:
-        """Create a conversation with the parent's prefix, epoch and marker, for one fork."""
+        """Return a new conversation for one fork, with the parent's segments, epoch and last cache breakpoint."""
         return Conversation(self.prefix, self.epoch, MarkerHistory(previous=self.previous))
 
     def restore_meter(self, meter: WindowMeter) -> None:
-        """Set *meter* to the parent's count of tokens and of cached tokens."""
+        """Set *meter*, which counts a fork's tokens, to its parent's counts, if the cached tokens are known."""
         if self.expected_read is not None:
             known = Usage(read=self.expected_read, input=max(0, self.tokens - self.expected_read))
             meter.resume(known, len(self.prefix), self.epoch)
 
     def check(self, prefix: Prefix) -> None:
-        """Raise `PrefixDiffers`, which names the first difference, unless *prefix* begins with the parent's prefix."""
+        """Raise `PrefixDiffers`, with the first difference, unless *prefix* (of a fork) begins with `prefix`."""
         check_hashes(_hashes(self.prefix), prefix, self.prefix.segments)
 
     def to_bytes(self) -> bytes:
-        """Serialize the point for another process: its fields, the segment lengths, and the segments' bytes."""
+        """Serialize the fork point for a file: its fields, facts and hashes of all segments, then their bytes."""
         segments = self.prefix.segments
         facts = _StoredPoint(
             **{field.name: getattr(self, field.name) for field in attrs.fields(ParentState)},
@@ -123,7 +123,7 @@ class ForkPoint(ParentState):
 
     @classmethod
     def from_bytes(cls, stored: bytes | memoryview) -> "ForkPoint":
-        """Parse a point that `to_bytes` wrote.
+        """Return the fork point that `to_bytes` has serialized as *stored*.
 
         Raises `PrefixDiffers` if the bytes of the prefix do not match its hashes, and `ValueError` for bytes that are
         no fork point.
@@ -144,7 +144,7 @@ class ForkPoint(ParentState):
 
 
 class _SegmentFacts(msgspec.Struct, array_like=True):
-    """The facts of a segment without its bytes; the hashes prove that the bytes are the same."""
+    """Stored fields of a segment (block) without its bytes, so that reading a fork point need not parse the block."""
 
     size: int
     section: Section
@@ -176,13 +176,13 @@ class _StoredPoint(ParentState):
     header: bytes
     places: list[_SegmentFacts]
     hashes: bytes
-    """Concatenated hashes of the header and of the prefix that ends with each segment."""
+    """Hash of the key header, then for each segment the hash of the prefix that ends with it; concatenated."""
 
 
 def check_hashes(hashes: Sequence[bytes], prefix: Prefix, theirs: Sequence[Segment] = ()) -> None:
-    """Raise `PrefixDiffers` unless *prefix* begins with the parent's *hashes*: of the header, then of each segment.
+    """Raise `PrefixDiffers` unless *prefix* (a fork's) has the parent's *hashes*: of the header, then of each segment.
 
-    *theirs* are the parent's segments, which the error describes if they are given.
+    *theirs* are the parent's segments, which the text of the error describes if they are given.
     """
     length = len(hashes) - 1
     if len(prefix) >= length and prefix.hash_at(length) == hashes[-1]:
@@ -207,7 +207,7 @@ def _hashes(prefix: Prefix) -> list[bytes]:
 
 
 def _runs(places: Sequence[_SegmentFacts], data: memoryview) -> Iterator[tuple[Section, Role | None, list[Block]]]:
-    """Group the blocks: all tools, all system blocks, then the blocks of each message."""
+    """Yield the blocks stored in *data*, grouped: all tools, all system blocks, then the blocks of each message."""
     run: tuple[Section, Role | None, list[Block]] | None = None
     start = 0
     for place in places:

@@ -1,4 +1,4 @@
-"""Helpers: short forks inside the agent's process that do work for a layer."""
+"""Helpers: short forks of an agent, inside its process, that do background work, such as a summary, for a layer."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,34 +18,34 @@ from coterie.agents.tools.workspace.file_change import WritableMemory
 MAX_TOKENS = 8_000
 
 Until = Callable[[Reply, Sequence[ToolAnswer]], bool]
-"""Callback for each reply of a helper, with the answers to its executed calls; returns True to stop the helper."""
+"""Function called with each reply of a helper and the results of its tool calls; returns True to stop the helper."""
 
 
 @attrs.frozen(kw_only=True)
 class HelperStart:
-    """Snapshot of an agent's conversation from which a helper begins, while the agent continues."""
+    """Copy of an agent's conversation from which a helper (short fork) begins, while the agent continues."""
 
     conversation: Conversation
     turn: int
-    """The first turn that is not part of the conversation."""
+    """Number of the agent's next turn, the first one that `conversation` does not contain."""
     tokens: int
     cached: int | None
-    """Tokens of the conversation that are in the prompt cache; None if unknown."""
+    """Tokens of `conversation` that are in the prompt cache; None if unknown."""
     known: Mapping[Path, bytes] = attrs.field(factory=dict)
-    """Files whose content the directive contains; the helper may edit them without reading them first."""
+    """Content by path of files that the directive quotes; the helper may edit them without reading them first."""
     memory: WritableMemory | None = None
-    """Memory files that the helper may change."""
+    """Memory files that the helper may change; None if it changes no memories."""
 
     @classmethod
     def of(cls, agent: Agent) -> "HelperStart":
-        """Create a snapshot of *agent*'s current conversation."""
+        """Return a copy of *agent*'s current conversation, from which a helper can begin later."""
         tokens, cached = agent.meter.tokens(agent.conversation), agent.meter.cached(agent.conversation)
         return cls(conversation=agent.conversation.fork(), turn=agent.turn, tokens=tokens, cached=cached)
 
 
 async def deny_all(tool: Tool, _arguments: Any, _workspace: Workspace) -> str:
-    """Deny every tool call: the `Denial` of a helper that only answers."""
-    return f"{tool.name} cannot be used here. Answer from what you know already."
+    """Return the reason to deny a tool call: the `Denial` of a helper that may only write text and call no tool."""
+    return f"{tool.name} cannot be used here. Answer with text, from what you know already."
 
 
 async def run_helper(
@@ -59,12 +59,12 @@ async def run_helper(
     start: HelperStart | None = None,
     until: Until = lambda _reply, _answers: False,
 ) -> Reply:
-    """Run a fork of *agent*, from *start* or from its current state, with *directive*; return the helper's last reply.
+    """Let a helper continue *agent*'s conversation, or *start*, with the prompt *directive*; return its last reply.
 
     The helper sends the agent's own bytes, tools included, so that it reads the agent's prompt cache; *denial* decides
     which tools it may call. It ends when it makes no calls, when *until* returns True, and at the latest with reply
-    number *max_turns*, whose calls are not run. *until* is called for every reply, even if a later one fails.
-    The helper changes neither conversation nor transcript nor workspace of the agent, which may run at the same time.
+    number *max_turns*, whose calls are not run. *until* is called for every reply, even if a later one fails. The
+    helper changes neither conversation nor transcript nor workspace of the agent, which may run at the same time.
     Cancellation stops the helper immediately. Raises as `ModelClient.ask` does.
     """
     start = start or HelperStart.of(agent)
@@ -87,7 +87,7 @@ async def run_helper(
 
 
 async def _answers(agent: Agent, reply: Reply, workspace: Workspace, denial: Denial) -> Sequence[ToolAnswer]:
-    """Run the calls of one reply, one after another; long results are stored in files, as for the agent."""
+    """Run the tool calls of *reply* one after another, and return the results; long ones are stored in files."""
     answers: Sequence[ToolAnswer] = ()
     for call in reply.tool_calls:
         result = UNREADABLE
@@ -100,7 +100,7 @@ async def _answers(agent: Agent, reply: Reply, workspace: Workspace, denial: Den
 
 
 def _workspace(agent: Agent, start: HelperStart) -> Workspace:
-    """Copy the agent's workspace, so that files which the helper reads do not count as read by the agent.
+    """Return a copy of the agent's workspace, so that files read by the helper do not count as read by the agent.
 
     The copy has no background jobs, because the helper ends before it could see their results.
     """

@@ -1,4 +1,4 @@
-"""Translation of errors of the SDK and its transport to errors of an agent."""
+"""Translation of exceptions of the Anthropic SDK and its HTTP client to `ModelError`, the error of a model call."""
 
 import email.utils
 import re
@@ -21,10 +21,10 @@ _RETRYABLE_STATUS = {408: ModelFailed, 409: ModelFailed, 429: ModelRateLimited, 
 
 
 def translate_error(exc: Exception, *, begun: bool) -> ModelError:
-    """Return the `ModelError` for an error of the SDK; *begun* is True if the reply had begun.
+    """Return the `ModelError` for *exc*, an exception of the SDK or its HTTP client; *begun*: the reply had begun.
 
-    A dropped connection and a read timeout come directly from the transport, because the SDK does not translate errors
-    after a stream has started.
+    A dropped connection and a read timeout during a stream are exceptions of the HTTP client, because the SDK does not
+    translate errors after a stream has started.
     """
     if not isinstance(exc, anthropic.APIStatusError):
         reason = str(exc.__cause__ or exc) or type(exc.__cause__ or exc).__name__
@@ -42,7 +42,7 @@ def translate_error(exc: Exception, *, begun: bool) -> ModelError:
 
 
 def _retry_after(headers: httpx2.Headers) -> float | None:
-    """Return the seconds of `retry-after-ms` or `retry-after`, which may be a date; None if there is neither."""
+    """Return the seconds to wait by `retry-after-ms` or `retry-after` (may be a date); None without a valid header."""
     try:
         if "retry-after-ms" in headers:
             return max(0.0, float(headers["retry-after-ms"]) / 1000)
@@ -56,22 +56,22 @@ def _retry_after(headers: httpx2.Headers) -> float | None:
 
 _TOO_MANY_PAGES = re.compile(r"A maximum of \d+ PDF pages may be provided")
 _TOO_LARGE = 413
-"""Status of a request over 32 MB; only images and PDFs can be that large."""
+"""HTTP status of a rejected request over 32 MB; only images and PDFs can be that large."""
 _TOO_LONG = re.compile(r"prompt is too long(?:: (\d+) tokens > (\d+) maximum)?")
 
 
 @attrs.frozen(kw_only=True)
 class PromptTooLong:
-    """Size of a rejected prompt and the limit, in tokens; None if the API did not report them."""
+    """Report of the API that a prompt is too long: its size and the limit, in tokens; each None if not reported."""
 
     actual: int | None = None
     most: int | None = None
     is_media: bool = False
-    """True if images or PDF pages are too large or too many, and not the text."""
+    """True if images or PDF pages are too large or too many, so that removing text would not help."""
 
     @classmethod
     def read(cls, error: ModelError) -> "PromptTooLong | None":
-        """Parse *error*; None if it is another error."""
+        """Return the report that *error* contains; None if the model call failed for another reason."""
         if not isinstance(error, ModelRefusedRequest):
             return None
         if error.status == _TOO_LARGE or _TOO_MANY_PAGES.match(error.message):

@@ -1,4 +1,4 @@
-"""Intent of a model call: the facts from which the gateway derives its reservation and priority."""
+"""Intent of a model call: data by which the gateway (admission of model calls) decides when the call may be sent."""
 
 from decimal import Decimal
 
@@ -17,48 +17,48 @@ PRIORITIES = {
     "summary": 4,
     "refresh": 4,
 }
-"""Priority by purpose, lowest number first: an agent is idle while its turn waits; nothing waits for a summary."""
+"""Purpose of a call -> priority; 0 goes first, because an agent is idle while its turn waits for the model."""
 UNRANKED = 3
 
 
 @attrs.frozen(kw_only=True)
 class CallFacts:
-    """Facts of a model call that its request and its intent have in common."""
+    """Properties of a model call that both its request and its intent (description for the gateway) contain."""
 
     purpose: str = "turn"
-    """turn, notes, compaction, extraction, dream, recall, summary or refresh."""
+    """Reason of the call: turn, notes, compaction, extraction, dream, recall, summary or refresh."""
     model: Model
     prompt_tokens: int
-    """Estimate of the whole input, for the gateway's reservation."""
+    """Estimated tokens of the whole input, from which the gateway calculates the price to reserve."""
     max_tokens: int
-    """0 only writes the prompt cache; such a request must not ask for a stream."""
+    """Maximum output tokens; with 0 the call only writes or refreshes the prompt cache, and must not be streamed."""
     prefix: bytes = b""
-    """Hash of the conversation's prefix."""
+    """Hash of the conversation that is sent, with which the gateway finds calls that can share a cache entry."""
     expected_read: int | None = None
-    """Tokens that should be in the prompt cache already; None if unknown."""
+    """Number of input tokens that should be in the prompt cache already; None if unknown."""
     shared: bytes | None = None
-    """Hash of the part that other agents may share: siblings of a fork, or new agents of the same type.
+    """Hash of the first part of the prompt, which other agents (sibling forks, or agents of one type) may also send.
 
-    None if there is none or it was sent before.
+    None if no part is shared, or if this agent has sent it before.
     """
     ttl: Ttl = "5m"
-    """The longest time to live of the request's markers."""
+    """Longest time to live of the prompt cache entries that the request writes."""
 
 
 @attrs.frozen(kw_only=True)
 class CallIntent(CallFacts):
-    """Description of a model call for its admission."""
+    """Description of a model call by which the gateway (admission of model calls) decides if and when it may start."""
 
     agent: str
 
     @property
     def priority(self) -> int:
-        """Rank among waiting calls; the lowest number is admitted first."""
+        """Rank among the calls that wait for admission; the lowest number goes first."""
         return PRIORITIES.get(self.purpose, UNRANKED)
 
     @property
     def most(self) -> Usage:
-        """Largest possible usage: the input plus a third, all written to the cache, and `max_tokens` of output."""
+        """Largest possible token usage: estimated input plus a third, all written to the cache, and maximum output."""
         padded = -(-self.prompt_tokens * 4 // 3)
         if self.ttl == "1h":
             return Usage(write_1h=padded, output=self.max_tokens)
@@ -66,9 +66,9 @@ class CallIntent(CallFacts):
 
     @property
     def reserve(self) -> Decimal:
-        """Largest possible cost of the call in dollars."""
+        """Largest possible cost of the call in dollars, to reserve in the budget before the call."""
         return self.model.cost(self.most)
 
     def at_most(self, begun: Usage) -> Usage:
-        """Return the largest possible usage of a reply that broke off after *begun* was reported."""
+        """Return the largest possible usage of a reply that broke off: the reported *begun*, with maximum output."""
         return attrs.evolve(begun, output=max(begun.output, self.max_tokens))

@@ -1,7 +1,7 @@
-"""Model catalog: window, prices and limits of each model, and the price of a usage record.
+"""Table of models: context window, prices and limits of each model, and the cost of a call.
 
 The numbers are in `models.toml` and in a file of the user that overrides it, because they change more often than code.
-The embedded server reads the same table.
+The embedded server (local imitation of the API) reads the same table.
 """
 
 import datetime as dt
@@ -28,14 +28,14 @@ _TABLES = ("aliases", "betas", "defaults", "models")
 Effort = Literal["low", "medium", "high", "xhigh", "max"]
 Thinking = Literal["always", "adaptive", "extended"]
 Section = Literal["tools", "system", "messages"]
-"""Parts of a request, in the order of its prefix."""
+"""Parts of a model request that contain blocks, in the order in which the API reads and caches them."""
 Role = Literal["user", "assistant", "system"]
-"""Author of a message."""
+"""Author of a message: the value of its `role` in the API."""
 
 
 @attrs.frozen(kw_only=True)
 class Price:
-    """Prices in US dollars per million tokens, for prompts of up to *up_to* tokens."""
+    """Prices of a model in US dollars per million tokens, for prompts of up to *up_to* tokens (None: no limit)."""
 
     input: Decimal = attrs.field(converter=Decimal)
     output: Decimal = attrs.field(converter=Decimal)
@@ -45,7 +45,7 @@ class Price:
     up_to: int | None = None
 
     def of(self, usage: Usage) -> Decimal:
-        """Return the cost of *usage* in dollars, exact, without rounding."""
+        """Return the exact cost, in dollars and without rounding, of the token counts *usage* at these prices."""
         return (
             usage.input * self.input
             + usage.output * self.output
@@ -57,13 +57,13 @@ class Price:
 
 @attrs.frozen(kw_only=True)
 class Model:
-    """One model of the table; `models.toml` explains each field."""
+    """Properties of one model, such as its prices and rejected parameters; `models.toml` explains each field."""
 
     id: str
     name: str
     created: dt.date
     prices: tuple[Price, ...]
-    """Price tiers by prompt size, smallest first; the last one has no limit."""
+    """Prices for each range of prompt sizes, smallest sizes first; the last range has no upper limit."""
     window: int
     max_output: int
     cache_minimum: int
@@ -76,43 +76,43 @@ class Model:
     lifecycle: Literal["active", "deprecated", "retired"] = "active"
 
     def effort_of(self, requested: Effort | None) -> Effort | None:
-        """Return the effort to send: the *requested* one, or None for a model that rejects this parameter."""
+        """Return the value of `effort` to send: the *requested* one, or None for a model that rejects the parameter."""
         return None if "effort" in self.refuses else requested
 
     def price(self, prompt_tokens: int) -> Price:
-        """Return the price tier of a prompt of this size."""
+        """Return the prices that apply to a call with *prompt_tokens* input tokens."""
         return next(p for p in self.prices if p.up_to is None or prompt_tokens <= p.up_to)
 
     def cost(self, usage: Usage) -> Decimal:
-        """Return the exact cost of one call in dollars; the size of its whole prompt decides the tier."""
+        """Return the exact cost of one call in dollars; the size of its whole prompt decides which prices apply."""
         return self.price(usage.prompt).of(usage)
 
 
 @attrs.frozen(kw_only=True)
 class ModelTable:
-    """All known models, by id and by alias."""
+    """All known models by id, the ids by alias, and the values of the HTTP header `anthropic-beta` by feature name."""
 
     models: Mapping[str, Model]
     aliases: Mapping[str, str]
     betas: Mapping[str, str]
 
     def find(self, name: str) -> Model | None:
-        """Return the model with this id or alias, ignoring a `[1m]` suffix; None if unknown."""
+        """Return the model whose id or alias is *name*, ignoring a suffix `[1m]`; None for an unknown name."""
         bare = name.removesuffix("[1m]")
         return self.models.get(self.aliases.get(bare, bare))
 
     def get(self, name: str) -> Model:
-        """Return the model as `find` does. Raises `ConfigInvalid`, with the most similar names, if it is unknown."""
+        """Return the model whose id or alias is *name*. Raises `ConfigInvalid`, which suggests names, if unknown."""
         model = self.find(name)
         if model is None:
             near = closest_match(name, [*self.models, *self.aliases])
-            hint = f"did you mean {', '.join(near)}?" if near else f"known models: {', '.join(sorted(self.aliases))}"
+            hint = f"did you mean {', '.join(near)}?" if near else f"use one of {', '.join(sorted(self.aliases))}"
             raise ConfigInvalid("model", f"{name!r} is not a known model; {hint}")
         return model
 
 
 def load_models(*overlays: Path) -> ModelTable:
-    """Read the built-in table and override it with each file of *overlays*, field by field.
+    """Read the built-in table of models, override it by the TOML files *overlays* field by field, and return it.
 
     Raises `ConfigInvalid`, which names the file and the invalid field.
     """
@@ -132,7 +132,7 @@ def load_models(*overlays: Path) -> ModelTable:
 
 @functools.cache
 def known_models() -> ModelTable:
-    """Return the table of this process: the built-in one, overridden by the user's file. Read once."""
+    """Return the built-in table of models, overridden by the user's file. The files are read once in each process."""
     named = os.environ.get(MODELS_FILE_VARIABLE)
     path = Path(named) if named else home_directory() / "models.toml"
     return load_models(path) if named or path.exists() else load_models()
@@ -142,7 +142,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
-        raise ConfigInvalid(str(path), f"not a readable TOML file: {exc}") from exc
+        raise ConfigInvalid(str(path), f"not a readable TOML file: {exc}; correct this table of models") from exc
 
 
 def _lay_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,12 +163,12 @@ def _model(id: str, row: Mapping[str, Any], source: str) -> Model:  # noqa: A002
         prices = tuple(Price(**price) for price in row["prices"])
         model = Model(id=id, **{**row, "prices": prices})
     except (TypeError, KeyError, ArithmeticError) as exc:
-        raise ConfigInvalid(source, f"[models.{id}] is incomplete or mistyped: {exc}") from exc
+        raise ConfigInvalid(source, f"[models.{id}] is incomplete or has a wrong type: {exc}; correct it") from exc
     if not prices or prices[-1].up_to is not None:
-        raise ConfigInvalid(source, f"[models.{id}] prices must end with a tier without up_to")
+        raise ConfigInvalid(source, f"[models.{id}] prices must end with a tier without up_to (for any size); add one")
     return model
 
 
 def has_model_key() -> bool:
-    """True if the environment holds an API key."""
+    """Return True if an environment variable contains an API key for the model."""
     return any(os.environ.get(name) for name in MODEL_KEY_VARIABLES)

@@ -1,4 +1,4 @@
-"""Streaming model client, which sends rendered requests through the SDK and retries failed attempts.
+"""Client that sends model requests through the Anthropic SDK, streams the replies, and retries failed attempts.
 
 Importing this module imports the SDK, which takes about two seconds; only processes that call the model import it.
 """
@@ -28,14 +28,14 @@ from coterie.errors import ConfigInvalid
 
 @attrs.frozen(kw_only=True)
 class RetryPolicy:
-    """Retry policy for model calls: waits double from *first_wait* to *longest_wait*, randomly up to 25 % shorter."""
+    """Retry policy of model calls. Waits double from *first_wait* to *longest_wait* seconds, minus a random part."""
 
     attempts: int = 5
-    """Greatest number of attempts, the first included."""
+    """Maximum number of attempts for one model call, the first included."""
     first_wait: float = 0.5
     longest_wait: float = 8.0
     retry_after_cap: float = 60.0
-    """Longest wait in seconds that a `retry-after` header can cause; the header may ask for hours."""
+    """Maximum of the seconds that are taken from a `retry-after` header of the API; the header may ask for hours."""
     jitter: random.Random = attrs.field(factory=random.Random)
 
     def wait(self, error: ModelError, attempt: int) -> float | None:
@@ -51,21 +51,21 @@ class RetryPolicy:
 
 
 CALL_FAILURES = (BudgetSpent, ModelError, ReplyMalformed, ControlLost)
-"""Errors of a model call that a background layer reports as an event. A lost channel ends the agent elsewhere."""
+"""Errors of a model call that background work reports as an event; after `ControlLost`, other code ends the agent."""
 CLOSING = 2.0
-"""Seconds that a cancelled call may take to close its connection."""
+"""Maximum seconds for closing the response of a call that has ended or was cancelled."""
 
 Listener = Callable[[dict[str, Any]], None]
-"""Callback for each parsed stream event; a retry starts again with `message_start`."""
+"""Function that gets each parsed stream event of a reply; a retry of the call starts again with `message_start`."""
 Retrying = Callable[[ModelError, float], None]
-"""Callback for a failed attempt, with the error and the seconds until the next attempt."""
+"""Function that is called before a retry, with the error of the failed attempt and the seconds until the next one."""
 
 _EventStream = anthropic.AsyncStream[RawMessageStreamEvent]
 
 
 @attrs.define(eq=False)
 class ModelClient:
-    """Client for model calls over HTTP. Created by `open_model_client`; several tasks may share one."""
+    """Client for model calls over HTTP that several tasks may share; the gateway (budget, rate) admits each attempt."""
 
     _sdk: anthropic.AsyncAnthropic
     _gate: Gateway
@@ -74,16 +74,16 @@ class ModelClient:
     _is_loopback: bool
 
     def with_gateway(self, gate: Gateway) -> "ModelClient":
-        """Return a client over the same connections that asks *gate* for admission."""
+        """Return a client that uses the same connections, but asks the gateway *gate* to admit its model calls."""
         return attrs.evolve(self, gate=gate)
 
     async def ask(
         self, request: ModelRequest, listener: Listener | None = None, retrying: Retrying | None = None
     ) -> Reply:
-        """Send *request* until a reply is complete or the retry policy gives up.
+        """Send *request*, again after a temporary failure, until a reply is complete; return this reply.
 
-        Raises `ModelError` of the last attempt, `ReplyMalformed`, or `BudgetSpent`. Cancellation closes the connection
-        immediately, drops the incomplete reply and releases the permit.
+        Raises the `ModelError` of the last attempt, `ReplyMalformed`, or `BudgetSpent`. Cancellation closes the
+        connection immediately, drops the incomplete reply, and gives the permit back to the gateway.
         """
         attempt = 1
         while True:
@@ -138,8 +138,8 @@ class ModelClient:
         if intake.failure is not None:
             raise intake.failure
         if not builder.has_stopped:
-            reason = f"silent for {self._silence:g} seconds" if silence_scope.cancelled_caught else "closed too early"
-            raise ModelUnreachable(reason, begun=builder.has_begun)
+            reason = f"sent nothing for {self._silence:g} s" if silence_scope.cancelled_caught else "ended the stream"
+            raise ModelUnreachable(f"the API {reason} before the end of the reply; try again", begun=builder.has_begun)
         return builder.build(
             request_id=response.headers.get("request-id"),
             first_byte=(intake.begun or started) - started,
@@ -148,7 +148,7 @@ class ModelClient:
 
     @asynccontextmanager
     async def _open(self, request: ModelRequest, builder: ReplyBuilder) -> AsyncIterator[httpx2.Response]:
-        """Open the response to *request*; translate errors of the SDK and its transport, also those of the block."""
+        """Send *request* and yield the response; SDK and HTTP errors, also in the block, become `ModelError`."""
         try:
             stream = await self._sdk.post(
                 request.path,
@@ -169,7 +169,7 @@ class ModelClient:
 
 @attrs.define(eq=False)
 class _Body:
-    """Body of a request for the SDK's transport, which writes each chunk separately."""
+    """Request body that gives its chunks to the HTTP client one by one, so that a large body is not copied."""
 
     _chunks: Sequence[bytes]
 
@@ -180,7 +180,7 @@ class _Body:
 
 @attrs.define(eq=False)
 class _Intake:
-    """Consumer of the chunks of one stream, which feeds parser, reply, permit and listener."""
+    """Processor of one reply stream: passes received bytes to parser and reply builder, and events to the listener."""
 
     builder: ReplyBuilder
     permit: Permit
@@ -190,7 +190,7 @@ class _Intake:
     failure: ModelError | ReplyMalformed | None = None
 
     def feed(self, chunk: bytes) -> bool:
-        """Process the events that *chunk* completes; return False if one of them failed, which sets `failure`."""
+        """Process the events that *chunk* completes; after an error, which sets `failure`, return False, else True."""
         try:
             for data in self.cutter.feed(chunk):
                 event = self.builder.feed(data)
@@ -213,7 +213,7 @@ async def open_model_client(
     policy: RetryPolicy | None = None,
     silence: float = 120.0,
 ) -> AsyncIterator[ModelClient]:
-    """Open a client, which is closed with its connections at the end of the block.
+    """Yield a client whose model calls the gateway *gate* admits; the end of the block closes it and its connections.
 
     Without *base_url* and *api_key* the SDK's environment variables decide. A call fails if no answer and no event
     arrives for *silence* seconds; pings count as events. Raises `ConfigInvalid` if there is no key.
@@ -221,7 +221,7 @@ async def open_model_client(
     base_url = base_url or os.environ.get("ANTHROPIC_BASE_URL")
     is_loopback = base_url is not None and _is_loopback(base_url)
     if api_key is None and not any(os.environ.get(name) for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")):
-        raise ConfigInvalid("ANTHROPIC_API_KEY", "not set; set it, or point ANTHROPIC_BASE_URL at `coterie serve`")
+        raise ConfigInvalid("ANTHROPIC_API_KEY", "not set; set it to your key, or to any text to use `coterie serve`")
     # A proxy from the environment cannot reach servers on the loopback interface.
     mounts = dict.fromkeys(("http://", "https://", "all://")) if is_loopback else {}
     transport = anthropic.DefaultAsyncHttpxClient(verify=ssl_context(is_loopback=is_loopback), mounts=mounts)

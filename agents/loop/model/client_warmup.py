@@ -1,6 +1,6 @@
-"""Warm-up of the model client: creation of slow objects in the zygote, before it forks agent processes.
+"""Warm-up of the model client in the zygote (warm process from which agent processes are forked).
 
-Forked processes share these objects. The warm-up runs no event loop, because its leftovers would be inherited.
+Forked processes share the objects that it creates. It runs no event loop, because they would inherit its leftovers.
 """
 
 import os
@@ -16,16 +16,16 @@ from coterie.agents.loop.model.reply import ReplyBuilder, SseParser
 
 
 def ssl_context(*, is_loopback: bool) -> ssl.SSLContext:
-    """Return the TLS context: the certificates of the machine, or those that environment variables name.
+    """Return the cached TLS context for model calls, with CA certificates of the machine or of `SSL_CERT_FILE`.
 
-    On loopback nothing is verified and no certificates are loaded.
+    With *is_loopback*, it verifies no server and contains no certificates.
     """
     return _unchecked() if is_loopback else _checking(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
 
 
 @cache
 def platform_name() -> Platform:
-    """Return the name of the operating system that the SDK sends to the API."""
+    """Return the name of the operating system, cached, as the SDK sends it to the API."""
     return get_platform()
 
 
@@ -40,7 +40,7 @@ def _unchecked() -> ssl.SSLContext:
 
 
 TIMES = 3
-"""Number of warm-up rounds: Python specialises functions that are called repeatedly, which writes to their memory."""
+"""Number of warm-up rounds, so that Python optimises the functions before the fork, in memory that is then shared."""
 
 _MESSAGE = b'"id":"msg_0","type":"message","role":"assistant","model":"none","content":[],"stop_reason":null'
 EVENTS = (
@@ -54,7 +54,7 @@ EVENTS = (
 
 
 def warm_up_client() -> None:
-    """Create a client's slow objects and parse a sample reply. Starts no thread and leaves no descriptor open."""
+    """Create the slow objects of a model client, and parse a sample reply. Starts no thread, leaves no file open."""
     ssl_context(is_loopback=False)  # takes a quarter of a second
     known_models()
     platform_name()

@@ -1,7 +1,7 @@
-"""Protocol of the gateway that admits every model call, and the gateway of a single process.
+"""Protocol of the gateway, the service that admits every model call, and a gateway inside a single process.
 
-In a session the gateway runs in the root, and agents reach it through their channel; an agent without a root uses
-`LocalGateway`. The model client uses both through the same protocol and cannot bypass them.
+In a session the gateway runs in the root (supervisor process), and agents reach it over their connection. A process
+without a root uses `LocalGateway`. The model client uses both by the same protocol and cannot bypass them.
 """
 
 from collections.abc import AsyncIterator
@@ -17,81 +17,81 @@ from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.usage import Usage
 
 CONCURRENT_CALLS = 20
-"""Concurrent calls of a process without a root: one API key usually allows as many without rate limits."""
+"""Default maximum of model calls at the same time; one API key usually allows this many without rate limit errors."""
 
 PermitEnd = Literal["answered", "broke_off", "free", "unknown"]
-"""Result of a permitted call. answered: settled with the usage of a complete reply. broke_off: settled with the usage
+"""End of an admitted model call. answered: by a complete reply. broke_off: by an incomplete reply, with the usage
 reported so far. free: surely not billed. unknown: the request may have been sent, and no response arrived."""
 
 
 class Permit(Protocol):
-    """The right to send one request, held from admission to the end of its reply.
+    """Permission of the gateway to send one model request, valid from its admission to the end of the reply.
 
-    A permit that is released without `settle` or `void` counts as *unknown*: its whole reservation is spent.
+    If it ends without `settle` or `void`, a session's gateway charges the whole price that it reserved for the call.
     """
 
     def begin(self) -> None:
-        """Note that the reply has begun, so that other calls can read its cache entries."""
+        """Record that the reply has begun, so that calls that wait for the cache entries of this one may start."""
 
     def settle(self, usage: Usage, *, is_whole: bool = True) -> None:
-        """Report the actual usage. Never called for a request without a reply.
+        """Charge the reported *usage* instead of the reserved price. Never called for a request without a reply.
 
         If the reply broke off (*is_whole* is false), its output is unknown and counts as the largest possible one.
         """
 
     def void(self) -> None:
-        """Note that nothing was billed: the request was not sent, or the API answered with an error."""
+        """Record that the API bills nothing, because the request was not sent or was answered with an error."""
 
 
 class Gateway(Protocol):
-    """Admission of model calls; each attempt needs an admission of its own."""
+    """Service that admits model calls: each attempt to send a request waits for a permit and reserves its price."""
 
     def admit(self, intent: CallIntent) -> AbstractAsyncContextManager[Permit]:
-        """Wait for a free slot and for the end of any cool-down; the end of the block releases the slot.
+        """Wait until the call *intent* may be sent, and yield its permit; the end of the block lets another call start.
 
-        Raises `BudgetSpent` if the call could cost more than the rest of the budget.
+        Raises `BudgetSpent` if the call could cost more than what is left of the budget.
         """
 
     def cool_down(self, seconds: float) -> None:
-        """Let no call start for *seconds*, because the API rejected one for the rate or load of all."""
+        """Start no model call for *seconds*, because the API rejected a call for a rate limit or overload."""
 
 
 @attrs.define(eq=False)
 class LocalPermit:
-    """Permit of a `LocalGateway`; settling adds to the sums of the gateway."""
+    """Permit for one model call of a `LocalGateway`; `settle` adds the call to the gateway's sums of usage and cost."""
 
     _gate: "LocalGateway"
     _intent: CallIntent
 
     def begin(self) -> None:
-        """Do nothing: no local call waits for another's cache entry."""
+        """Do nothing, because a `LocalGateway` lets no call wait for the cache entries of another call."""
 
     def settle(self, usage: Usage, *, is_whole: bool = True) -> None:
-        """Add *usage* and its price to the sums of this process."""
+        """Add usage and cost of the call to the sums of the gateway; an incomplete reply counts with maximum output."""
         billed = usage if is_whole else self._intent.at_most(usage)
         self._gate.used += billed
         self._gate.spent += self._intent.model.cost(billed)
 
     def void(self) -> None:
-        """Do nothing: the gateway counts only settled usage."""
+        """Do nothing, because a `LocalGateway` adds only calls that were settled to its sums."""
 
 
 @attrs.define(eq=False)
 class LocalGateway:
-    """Gateway of a process without a root: limited concurrency, one cool-down and one budget for all its calls."""
+    """Gateway for the model calls of one process without a session: limits concurrency and cost, and applies pauses."""
 
     budget: Decimal | None = None
-    """Limit of the cost of all calls, in dollars."""
+    """Maximum cost of all calls together, in dollars; None for no limit."""
     used: Usage = attrs.field(factory=Usage)
     spent: Decimal = Decimal(0)
-    """Cost of all calls so far in dollars, exact."""
+    """Exact cost of all calls so far, in dollars."""
     _slots: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(CONCURRENT_CALLS))
     _closed_until: float = 0.0
     _reserved: Decimal = Decimal(0)
 
     @asynccontextmanager
     async def admit(self, intent: CallIntent) -> AsyncIterator[Permit]:
-        """Wait for a free slot, then for the end of a cool-down. Cancellation releases the slot."""
+        """Wait while too many calls run or a pause lasts, then yield a permit. Raises `BudgetSpent`; see `Gateway`."""
         holder = object()
         await self._slots.acquire_on_behalf_of(holder)
         try:
@@ -110,5 +110,5 @@ class LocalGateway:
             self._slots.release_on_behalf_of(holder)
 
     def cool_down(self, seconds: float) -> None:
-        """Admit no call for *seconds* from now; never shortens a cool-down."""
+        """Start no model call for *seconds* from now; never shortens an earlier pause that lasts longer."""
         self._closed_until = max(self._closed_until, trio.current_time() + seconds)

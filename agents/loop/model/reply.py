@@ -1,4 +1,4 @@
-"""Replies of the model, built from stream events; content blocks keep the bytes that later requests send."""
+"""Replies of the model, built from stream events; their content blocks are the bytes that later requests send."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,29 +19,29 @@ _DELTAS = {
     "thinking_delta": ("thinking", "thinking"),
     "input_json_delta": ("partial_json", "input"),
 }
-"""By type of delta: the field with its text, and the field of the block that the text extends."""
+"""Type of stream delta -> its field with new text, and the field of the content block that gets this text appended."""
 
 
 @attrs.frozen(kw_only=True)
 class ReplyBlock:
-    """One content block of a reply."""
+    """One content block of a model reply, such as a text or a tool call, as bytes and as a parsed object."""
 
     data: bytes
-    """The block as JSON, ready to become a segment; the input of a tool call is the unchanged streamed text."""
+    """The block as JSON, ready for later requests; the input of a tool call has exactly the bytes that arrived."""
     value: dict[str, Any]
-    """The same block parsed; `input` is empty in a tool call that was cut off."""
+    """The block as a parsed JSON object; `input` is empty in a tool call whose input is not valid JSON."""
     is_whole: bool = True
-    """False for a tool call whose input is no valid JSON, most often because max_tokens cut it off."""
+    """False for a tool call whose input is not valid JSON, most often because `max_tokens` cut it off; else True."""
 
     @property
     def type(self) -> str:
-        """Type of the block: text, thinking, tool_use ..."""
+        """Type of the block, such as `text`, `thinking` or `tool_use`."""
         return str(self.value["type"])
 
 
 @attrs.frozen(kw_only=True)
 class Reply:
-    """A completely received reply, with any stop reason."""
+    """A model reply after the end of its stream. Its content may be incomplete if `stop_reason` is `max_tokens`."""
 
     message_id: str
     model: str
@@ -50,7 +50,7 @@ class Reply:
     stop_details: dict[str, Any] | None
     usage: Usage
     raw_usage: dict[str, Any]
-    """The usage object of the API, with fields that `Usage` does not keep."""
+    """The `usage` object of the API, including fields that the class `Usage` does not have."""
     context_management: dict[str, Any] | None = None
     request_id: str | None = None
     first_byte: float = 0.0
@@ -61,22 +61,22 @@ class Reply:
 
     @property
     def text(self) -> str:
-        """Text of all text blocks, joined by blank lines."""
+        """Text of all text blocks of the reply, joined by blank lines; empty without text blocks."""
         return "\n\n".join(block.value["text"] for block in self.blocks if block.type == "text")
 
     @property
     def tool_calls(self) -> tuple[dict[str, Any], ...]:
-        """The parsed tool calls in order, without calls that were cut off."""
+        """Tool calls of the reply in order, as parsed `tool_use` blocks, without calls that were cut off."""
         return tuple(block.value for block in self.sendable if block.type == "tool_use")
 
     @property
     def unreadable_calls(self) -> frozenset[str]:
-        """Ids of the tool calls whose input is complete but no valid JSON."""
+        """Ids of the tool calls whose input is complete but is not valid JSON."""
         return frozenset(block.value["id"] for block in self.sendable if not block.is_whole)
 
     @property
     def sendable(self) -> tuple[ReplyBlock, ...]:
-        """The blocks that later requests can send: no empty text, and no call that was cut off."""
+        """Blocks of the reply that later requests can contain: all but empty texts and tool calls that were cut off."""
         return tuple(block for block in self.blocks if self._is_sendable(block))
 
     def _is_sendable(self, block: ReplyBlock) -> bool:
@@ -87,11 +87,11 @@ class Reply:
 
 @attrs.define(eq=False)
 class _OpenBlock:
-    """A block that is still being streamed."""
+    """A content block of a reply that is still being received."""
 
     fields: dict[str, Any]
     pieces: dict[str, list[str]] = attrs.field(factory=dict)
-    """Text of the deltas, by the field of the block that they extend."""
+    """Field of the block -> pieces of text that stream deltas have appended to this field so far."""
 
     def extend(self, delta: dict[str, Any]) -> None:
         kind = delta.get("type")
@@ -122,23 +122,23 @@ class _OpenBlock:
 
 @attrs.define(eq=False)
 class ReplyBuilder:
-    """Builder of a reply from the events of one stream."""
+    """Builder of one model reply: `feed` adds each event of its stream, then `build` returns the reply."""
 
     usage: dict[str, Any] = attrs.field(factory=dict)
-    """Usage reported so far; the first event reports the input, so that a broken stream can be settled."""
+    """Token usage that the API has reported so far; the first event has the input, so a broken reply has a cost too."""
     _message: dict[str, Any] | None = None
     _blocks: dict[int, _OpenBlock] = attrs.field(factory=dict)
     _end: dict[str, Any] = attrs.field(factory=dict)
     has_stopped: bool = attrs.field(default=False, init=False)
-    """True if the last event of the reply has arrived."""
+    """True if the last event of the reply (`message_stop`) has arrived."""
 
     @property
     def has_begun(self) -> bool:
-        """True if the first event of the reply has arrived."""
+        """True if the first event of the reply (`message_start`) has arrived."""
         return self._message is not None
 
     def feed(self, data: bytes) -> dict[str, Any]:
-        """Parse and apply the data of one event, and return the parsed event.
+        """Parse *data*, the JSON of one stream event, add the event to the reply, and return the parsed event.
 
         Raises `ModelError` for an `error` event, and `ReplyMalformed` for an event that violates the protocol.
         """
@@ -146,7 +146,7 @@ class ReplyBuilder:
             event: dict[str, Any] = msgspec.json.decode(data, type=dict[str, Any])
             self._dispatch(event)
         except (msgspec.DecodeError, KeyError, TypeError) as exc:
-            raise ReplyMalformed(f"the API sent an invalid event {data[:200]!r}: {exc!r}") from exc
+            raise ReplyMalformed(f"the API sent an invalid event {data[:200]!r}: {exc!r}; try again") from exc
         return event
 
     def _dispatch(self, event: dict[str, Any]) -> None:
@@ -172,12 +172,12 @@ class ReplyBuilder:
                 pass  # content_block_stop and ping have no data; unknown events of a later API must be ignored
 
     def build(self, **facts: Any) -> Reply:
-        """Create the reply; *facts* are the fields of `Reply` that only the caller knows.
+        """Return the complete reply; *facts* are fields of `Reply` that only the caller knows, such as `duration`.
 
-        Raises `ReplyMalformed` if the stream is incomplete.
+        Raises `ReplyMalformed` if the first or last event or the stop reason has not arrived.
         """
         if self._message is None or not self.has_stopped or not self._end.get("stop_reason"):
-            raise ReplyMalformed("the stream ended before the reply did")
+            raise ReplyMalformed("the API ended the stream before the reply was complete; try again")
         return Reply(
             message_id=self._message["id"],
             model=self._message["model"],
@@ -192,25 +192,24 @@ class ReplyBuilder:
 
 
 EVENT_LIMIT = 64 * 1024 * 1024
-"""Size limit of one event in bytes."""
+"""Maximum size of one stream event of the API, in bytes."""
 
 
 @attrs.define(eq=False)
 class SseParser:
     """Incremental parser of server-sent events: fed with chunks, it yields the `data` of each event, in order.
 
-    The SDK's typed events cost more CPU time than the rest of a turn; a reply needs only the bytes.
-
-    A chunk may end anywhere, also inside a line ending. Comments, `event:` and other fields are skipped, because the
-    API repeats the name of the event in its data.
+    It replaces the SDK's parser, whose typed events cost more CPU time than everything else in a turn. A chunk may end
+    anywhere, also inside a line ending. Comments, `event:` and other fields are skipped, because the API repeats the
+    name of the event in its data.
     """
 
     _rest: bytes = b""
     _ends_with_cr: bool = False
-    """True if the last chunk may have ended in the middle of a CRLF."""
+    """True if the last chunk ended with a carriage return, so that the next chunk may begin with its line feed."""
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """Yield the data of each event that *chunk* completes. Raises `ReplyMalformed` for a larger event."""
+        """Yield the data of each event that *chunk* completes. Raises `ReplyMalformed` if one exceeds `EVENT_LIMIT`."""
         if chunk:
             rest = chunk.removeprefix(b"\n") if self._ends_with_cr else chunk
             chunk, self._ends_with_cr = rest, chunk.endswith(b"\r")
@@ -219,7 +218,7 @@ class SseParser:
         text = self._rest + chunk
         *events, self._rest = text.split(b"\n\n")
         if len(self._rest) > EVENT_LIMIT:
-            raise ReplyMalformed(f"the API sent an event of more than {EVENT_LIMIT:,} bytes")
+            raise ReplyMalformed(f"the API sent an event of more than {EVENT_LIMIT:,} bytes, the limit; try again")
         for event in events:
             lines = (line[5:].removeprefix(b" ") for line in event.split(b"\n") if line.startswith(b"data:"))
             if data := b"\n".join(lines):
@@ -233,7 +232,7 @@ class WholeReplyParser:
     _received: bytearray = attrs.field(factory=bytearray)
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """Append *chunk*; if the reply is complete, yield the data of each event."""
+        """Add *chunk* to the received bytes; if they are a complete reply now, yield it as data of stream events."""
         self._received += chunk
         try:
             message = msgspec.json.decode(self._received, type=dict[str, msgspec.Raw])

@@ -1,4 +1,4 @@
-"""Model requests: rendered bytes and the identity of the calling agent."""
+"""Model requests: the body as bytes, the identity of the calling agent, and the HTTP headers."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ def _chunks(body: bytes | Sequence[bytes]) -> tuple[bytes, ...]:
 
 @attrs.frozen(kw_only=True)
 class Identity:
-    """Name and incarnation of the agent that makes a request."""
+    """Name of the agent that makes a request, and number of its process, counted over restarts (incarnation)."""
 
     agent: str = "main"
     incarnation: int = 1
@@ -21,33 +21,33 @@ class Identity:
 
 @attrs.frozen(kw_only=True)
 class ModelRequest(CallFacts):
-    """One model call; sending it twice sends the same bytes."""
+    """One model request with a fixed body, so that a retry sends the same bytes."""
 
     body: tuple[bytes, ...] = attrs.field(converter=_chunks)
-    """Body in chunks, as it was rendered; a plain bytes object becomes one chunk."""
+    """JSON body in chunks, to be sent one after another; a plain bytes object becomes one chunk."""
     turn: int = 1
-    """Number of the request among the agent's requests of this purpose; retries keep their number."""
+    """Number of the agent's turn, or of the request among those of its background purpose; a retry keeps the number."""
     api_version: str | None = None
-    """Version header of the API; None for the SDK's default."""
+    """Value of the HTTP header `anthropic-version`; None for the SDK's default."""
     betas: tuple[str, ...] = ()
     identity: Identity = attrs.field(factory=Identity)
 
     @property
     def intent(self) -> CallIntent:
-        """Description of the call for its admission."""
+        """Description of the call for the gateway (admission of model calls), which decides when it may be sent."""
         facts = {field.name: getattr(self, field.name) for field in attrs.fields(CallFacts)}
         return CallIntent(agent=self.identity.agent, **facts)
 
     @property
     def path(self) -> str:
-        """URL path of the request; requests with betas use another view of the same endpoint."""
+        """URL path of the request, with `?beta=true` if the request uses beta features."""
         return "/v1/messages?beta=true" if self.betas else "/v1/messages"
 
     def headers(self, *, is_loopback: bool) -> dict[str, str]:
-        """Return the HTTP headers beyond the SDK's own.
+        """Return the HTTP headers to send in addition to those of the SDK.
 
-        Only a server on loopback gets agent name and purpose: the embedded server selects its scripted reply by them,
-        and no other server needs them.
+        Only a server on loopback gets agent name and purpose: the embedded server (local imitation of the API) selects
+        its scripted reply by them, and no other server needs them.
         """
         headers = {"content-type": "application/json", "content-length": str(sum(map(len, self.body)))}
         if self.api_version is not None:

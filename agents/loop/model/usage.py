@@ -6,15 +6,15 @@ from typing import Any, Literal
 import attrs
 
 Ttl = Literal["5m", "1h"]
-"""Time to live of a cache entry, which decides its price."""
+"""Time to live of a prompt cache entry, which decides the price for writing it."""
 
 
 @attrs.frozen(kw_only=True)
 class Usage:
-    """Tokens of one call by price class. The sum of two is the usage of both calls."""
+    """Token counts of one or more model calls, one count for each price. Adding two objects adds the counts."""
 
     input: int = 0
-    """Input tokens after the last cache marker, at the plain price."""
+    """Input tokens that were neither read from nor written to the prompt cache, at the normal price."""
     read: int = 0
     """Input tokens read from the cache."""
     write_5m: int = 0
@@ -25,12 +25,12 @@ class Usage:
 
     @property
     def prompt(self) -> int:
-        """All input tokens of the call, at any price."""
+        """All input tokens of the call: normal ones, and those read from or written to the cache."""
         return self.input + self.read + self.write_5m + self.write_1h
 
     @property
     def total(self) -> int:
-        """All tokens in the context window at the end of the call."""
+        """All input and output tokens: the size of the context at the end of the call."""
         return self.prompt + self.output
 
     def __add__(self, other: "Usage") -> "Usage":
@@ -39,7 +39,7 @@ class Usage:
 
     @classmethod
     def from_api(cls, usage: Mapping[str, Any]) -> "Usage":
-        """Parse the `usage` object of a reply; a missing or null field counts as zero."""
+        """Create the counts from the `usage` object of an API reply; a missing or null field counts as zero."""
         split = usage.get("cache_creation") or {}
         created = usage.get("cache_creation_input_tokens") or 0
         write_1h = split.get("ephemeral_1h_input_tokens") or 0

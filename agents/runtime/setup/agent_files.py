@@ -1,4 +1,4 @@
-"""Files that one incarnation of an agent writes."""
+"""Files that one incarnation (start) of an agent writes: its transcript (stored conversation) and its event log."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from coterie.session_directory import EVENT_LOG, TRANSCRIPT, SessionDirectory
 
 @attrs.frozen(kw_only=True)
 class AgentFiles:
-    """Files of one incarnation of an agent, which no other process writes."""
+    """Open transcript and event log of one incarnation (start) of an agent; no other process writes them."""
 
     session: SessionDirectory
     incarnation: int
@@ -28,18 +28,18 @@ class AgentFiles:
 
     @property
     def directory(self) -> Path:
-        """Directory of the agent in the session."""
+        """Directory with the files of the agent, below the directory of the session."""
         return self.session.agent_directory(self.name)
 
 
 @contextmanager
 def open_agent_files(session: SessionDirectory, clock: Clock, *, name: str, incarnation: int) -> Iterator[AgentFiles]:
-    """Open the files of the agent *name*. Raises `ConfigInvalid` for a damaged transcript, and `OSError`."""
+    """Open transcript and event log of agent *name*, until the block ends. Raises `ConfigInvalid` and `OSError`."""
     directory = session.agent_directory(name)
     try:
         transcript = TranscriptWriter.open(directory / TRANSCRIPT, clock)
     except TranscriptCorrupt as exc:
-        raise ConfigInvalid(str(directory / TRANSCRIPT), f"is damaged: {exc}; nothing was changed") from exc
+        raise ConfigInvalid(str(directory / TRANSCRIPT), f"transcript damaged: {exc}; start a new session") from exc
     with (
         transcript,
         EventLog.open(directory / EVENT_LOG, name, clock) as log,
@@ -50,11 +50,11 @@ def open_agent_files(session: SessionDirectory, clock: Clock, *, name: str, inca
 
 
 SCRATCH_VARIABLE = "COTERIE_SCRATCH"
-"""Environment variable with the directory that all agents of the session share."""
+"""Environment variable with the path of a directory in which all agents of the session may share files."""
 
 
 def agent_environment(files: AgentFiles) -> dict[str, str]:
-    """Return the environment variables of every program that the agent of *files* starts."""
+    """Return variables for each program that the agent of *files* starts: the agent's tag and the shared directory."""
     # The tag also identifies the agent's programs if several agents share the process.
     tag = agent_tag(files.name, files.incarnation)
     return {AGENT_VARIABLE: tag, SCRATCH_VARIABLE: str(files.session.scratch)}

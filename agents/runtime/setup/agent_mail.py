@@ -1,4 +1,4 @@
-"""Mail of the agents of one process: their inboxes, and delivery between them without files."""
+"""Mail of the agents of one process: their inboxes, and a queue for messages between them, without files."""
 
 from collections.abc import AsyncIterator, Callable, Collection, Container, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
@@ -24,23 +24,23 @@ from coterie.mailbox.validation import MessageDigest
 from coterie.session_directory import MAIN, SessionDirectory
 
 HAND_OVER_TIMEOUT = 5.0
-"""Seconds for moving unread messages of an ending agent into files."""
+"""Maximum seconds for moving the unread queued messages of an ending agent into its mailbox files."""
 
 
 @attrs.frozen(kw_only=True)
 class InProcessTransport:
-    """A `Transport` between the agents of one process: by queue, unless a message must be in a file.
+    """Mail transport between the agents of one process: by a queue in memory, unless a message must be in a file.
 
-    A report must survive the process, and a message must not overtake an earlier message that is in a file.
+    Reports go to files, to survive the process, and so do messages behind unread messages in the recipient's files.
     """
 
     queue: QueueTransport
     files: Transport
     residents: set[str] = attrs.field(factory=set)
-    """Names of the agents that have a mailbox in the queue."""
+    """Names of the agents of this process that are running, so that their mail may go to the queue."""
 
     async def send(self, envelope: Envelope) -> Receipt:
-        """Send *envelope* by queue or file; as `Transport.send`."""
+        """Store *envelope* in the queue or the files of its recipient. Raises `SendRefused` and `MailboxFailed`."""
         if envelope.kind in AUTHORITY:
             return await self.queue.send(envelope)
         name = envelope.recipient.name
@@ -54,18 +54,18 @@ class InProcessTransport:
     def open_inbox(
         self, name: str, incarnation: int, *, seen: Container[MessageId] = ()
     ) -> AbstractAsyncContextManager[Inbox]:
-        """Open the inbox of messages sent by queue; as `Transport.open_inbox`."""
+        """Open the inbox of the queued messages for *name*, without those whose ids are in *seen*."""
         return self.queue.open_inbox(name, incarnation, seen=seen)
 
     def backlog(self, name: str) -> Backlog:
-        """Return the backlog of messages sent by queue; as `Transport.backlog`."""
+        """Return number and size of the unread messages for *name* in the queue, not of those in files."""
         return self.queue.backlog(name)
 
     async def hand_over(self, name: str, incarnation: int) -> None:
-        """Move queued messages of *name* into its files, in order; refused messages become dead letters.
+        """Move the queued messages for agent *name*, which ends or has ended, into its mailbox files, in order.
 
-        Messages with authority were for the incarnation that has ended, and are dropped. Raises `MailboxFailed` and
-        `OSError`.
+        Refused messages become dead letters (undeliverable). Shutdown requests and plan decisions were for the ended
+        incarnation, and are dropped. Raises `MailboxFailed` and `OSError`.
         """
         async with self.queue.open_inbox(name, incarnation) as inbox:
             while deliveries := inbox.take_nowait(1):
@@ -81,7 +81,7 @@ class InProcessTransport:
 
 @attrs.frozen(kw_only=True)
 class AgentMail:
-    """Mail of the session for one incarnation of an agent."""
+    """Mail of one incarnation (start) of an agent: its inbox, its router for sending, and its address as sender."""
 
     messaging: Messaging
     router: Router
@@ -89,24 +89,24 @@ class AgentMail:
     _queue: QueueTransport
 
     async def accept(self, envelope: Envelope) -> None:
-        """Deliver a message from the root, which the agent trusts without a signature. Raises `SendRefused`."""
+        """Queue a message from the root for this agent, which trusts it without a signature. Raises `SendRefused`."""
         await self._queue.send(envelope)
 
     @property
     def sent_in_process(self) -> int:
-        """Number of messages that agents of this process have sent each other without a file."""
+        """Number of messages that the agents of this process have sent to each other by the queue, without a file."""
         return self._queue.sent
 
     @property
     def is_delivered_in_process(self) -> bool:
-        """True if no queued message has still to wake another agent of this process."""
+        """True if no other agent of this process has an unread queued message that gives it work."""
         others = self.router.local_names - {self.sender.name}
         return not any(map(self._queue.needs_turn, others))
 
 
 @attrs.frozen(kw_only=True)
 class ProcessMail:
-    """Mail of the session for all agents of one process. Created by `open_process_mail`."""
+    """Mail of the session, as all agents of one process share it. Created by `open_process_mail`."""
 
     session_mail: SessionMail
     in_process: InProcessTransport
@@ -122,12 +122,12 @@ class ProcessMail:
         believed: Collection[MessageDigest] = (),
         authority: AuthorityPort | None = None,
     ) -> AsyncIterator[AgentMail]:
-        """Open the mail of one incarnation of the agent *name*; *seen* are the message ids in its transcript.
+        """Open the mail of one incarnation (start) of agent *name*, which the root has added to the roster.
 
-        Messages that make other agents act are sent through *authority*. Messages in *believed* need no MAC, see
-        `snapshot_pending`. The root has added the agent to the roster. When the block is left, unread queued messages
-        are in the mailbox files. Raises `ConfigInvalid` if another process runs the agent, or if its mail cannot be
-        opened.
+        Messages in *seen*, the ids in its transcript, are not delivered again. Messages in *believed* need no
+        signature, see `snapshot_pending`. Shutdown requests and plan decisions are sent through *authority*. The end of
+        the block moves unread queued messages into the mailbox files. Raises `ConfigInvalid` if another process runs
+        the agent, or if its mail cannot be opened.
         """
         session_mail, session = self.session_mail, self.session_mail.session
         session_mail.files.trusted[name] = frozenset(believed)
@@ -172,9 +172,9 @@ def open_process_mail(
     keys: SessionKeys | None = None,
     emit: Callable[[Event], None] = discard_event,
 ) -> Iterator[ProcessMail]:
-    """Open the mail of this process until the block ends; messages are signed with *keys*, unless None.
+    """Open the mail of *session* for all agents of this process, until the block ends.
 
-    *emit* gets an event for each message with a missing or wrong signature.
+    Mail is signed and checked with *keys*, if given. *emit* gets an event for each message without a valid signature.
     """
 
     def report(dead_letter: DeadLetter) -> None:

@@ -1,4 +1,4 @@
-"""Parts of an agent: everything that is loaded or opened for one incarnation, before its tools are built."""
+"""Parts of an agent: everything that is loaded or opened at its start, before its tools and its loop are built."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,51 +31,51 @@ from coterie.session_directory import COORDINATOR, MAIN, TASKS
 
 @attrs.frozen(kw_only=True)
 class AgentParts:
-    """Everything that one agent is built from. Created by `load_agent_parts`."""
+    """Everything from which one agent is built: start parameters, files, mail, model, permissions, memory, skills."""
 
     spec: AgentSpec
     files: AgentFiles
     mail: AgentMail
     root: RootConnection
     tasks: TaskList
-    """Task list of the session."""
+    """Task list that all agents of the session share."""
     model: Model
     definition: AgentDefinition | None
-    """Definition of the agent's type; None for an agent without one."""
+    """Agent definition: tools, permissions and prompt of the agent's type; None for an agent without a type."""
     agent_types: Mapping[str, str]
-    """Descriptions of the agent types that the agent can start, by name."""
+    """Descriptions of the agent types that the agent can start, by name of the type."""
     team: TeamDefinition | None
-    """Team that the agent leads from the start; None if it leads none."""
+    """Team that the agent leads since the start of the session; None for an agent that leads no such team."""
     teammates: tuple[str, ...]
-    """Names of the other members of the team that the agent belongs to from the start."""
+    """Names of the other members, if the agent is a member of the team of the session; else empty."""
     unreported_children: tuple[Spawned, ...]
-    """Children that an earlier incarnation spawned, and whose reports are not in the transcript."""
+    """Children that the agent started before it was restarted, and whose reports it has not received yet."""
     mcp_tools: McpToolList
-    """Tools of the MCP servers of the session."""
+    """Tools of all MCP servers of the session; empty without servers."""
     authority: Authorizer
     instructions: Instructions | None
-    """Instruction files; None if they are not read."""
+    """Content of the instruction files of the user and the project; None if the agent does not read them."""
     memory: AgentMemory
     skills: AgentSkills
     hooks: AgentHooks
     point: ForkPoint | None
-    """Fork point that the agent begins with; None if it is no fork."""
+    """Conversation and state of the parent, with which a fork begins; None if the agent is no fork."""
     begun_prefix: Prefix | None
-    """Prefix that the agent's conversation begins with; None for a new conversation."""
+    """Existing conversation of the agent, from its transcript or its parent; None for a new conversation."""
 
     @property
     def leads_team(self) -> bool:
-        """True if other agents work for the agent from the start, so that it waits until they are idle."""
+        """True if the agent leads a team or is a coordinator, so that it waits until the other agents are idle."""
         return self.team is not None or self.spec.definition == COORDINATOR
 
     @property
     def scratch(self) -> Path | None:
-        """Directory that the agent shares with others; None for an agent without a parent or a team."""
+        """Directory that the agents of the session share; None for an agent that has no parent and leads no team."""
         return self.files.session.scratch if self.spec.parent_settings or self.leads_team else None
 
 
 def load_agent_parts(spec: AgentSpec, files: AgentFiles, mail: AgentMail, root: RootConnection) -> AgentParts:
-    """Load the parts of the agent of *spec*. Blocks on the disk. Raises `ConfigInvalid` and `OSError`."""
+    """Load everything from which the agent of *spec* is built. Blocks. Raises `ConfigInvalid` and `OSError`."""
     session = files.session
     definitions = load_definitions(session.project)
     definition = None if spec.definition is None else definitions.get(spec.definition)
@@ -119,7 +119,7 @@ def load_agent_parts(spec: AgentSpec, files: AgentFiles, mail: AgentMail, root: 
 
 
 def _permissions(spec: AgentSpec, definition: AgentDefinition | None, mcp_tools: McpToolList) -> Permissions:
-    """Return the permissions of the agent, which never exceed those of its type and of its ancestors."""
+    """Return the agent's permissions by its settings and definition; they never exceed those of its ancestors."""
     permissions = effective_permissions(spec.settings, definition, is_teammate=spec.is_teammate)
     limits = (*permissions.limits, *server_limits(definition, mcp_tools.tools))
     permissions = attrs.evolve(permissions, limits=limits)

@@ -1,4 +1,4 @@
-"""Permissions of an agent, from its settings and its definition."""
+"""Permissions of an agent for tool calls, from its settings and the definition of its agent type."""
 
 from collections.abc import Iterable, Sequence
 
@@ -17,35 +17,35 @@ from coterie.agents.tools.team.task_tools import TASK_TOOLS
 
 
 def server_limits(definition: AgentDefinition | None, listed: Sequence[ListedTool]) -> tuple[RoleLimit, ...]:
-    """Return limits on MCP tools: servers that *definition* excludes, and servers of other agent types."""
+    """Return limits that deny MCP tools reserved for other agent types, and tools of servers not in *definition*."""
     foreign = frozenset(
         tool.name for tool in listed if tool.kinds is not None and (definition and definition.name) not in tool.kinds
     )
     limits = []
     if foreign:
-        reason = "Only other agent types may use this MCP server; their definitions configure it."
+        reason = "Only other agent types may use this MCP server. Use another tool, or start such an agent."
         limits.append(RoleLimit(name="mcp", reason=reason, denied=foreign))
     if definition is not None and definition.mcp_servers is not None:
         others = frozenset(tool.name for tool in listed if tool.server not in definition.mcp_servers)
-        reason = f"Agents of the type {definition.name} may not use this MCP server."
+        reason = f"Agents of the type {definition.name} may not use this MCP server. Use another tool."
         limits.append(RoleLimit(name=definition.name, reason=reason, denied=others))
     return tuple(limits)
 
 
 def tools_allowed_by(definition: AgentDefinition) -> tuple[str, ...]:
-    """Return the entries that `mcp_servers` adds to `tools`: all tools of a server that `tools` does not mention."""
+    """Return a rule like `mcp__github` to add to `tools`, for each of `mcp_servers` of which `tools` names no tool."""
     named = {server_of(entry) for entry in definition.tools or ()}
     return tuple(f"{PREFIX}{server}" for server in definition.mcp_servers or () if server not in named)
 
 
 TEAM_TOOLS = (SendMessage.name, *TASK_TOOLS)
-"""Tools that every teammate may use, because it sends no report until it ends."""
+"""Names of the message and task tools; every teammate may use them, because it sends no report until it ends."""
 
 
 def effective_permissions(
     settings: Settings, definition: AgentDefinition | None, *, is_teammate: bool = False
 ) -> Permissions:
-    """Return the permissions of an agent; a teammate may always send messages and use the task list.
+    """Return the permissions of an agent by its *settings* and *definition*; a teammate may always use `TEAM_TOOLS`.
 
     Raises `ConfigInvalid` for an invalid rule.
     """
@@ -62,7 +62,7 @@ def effective_permissions(
 
 
 def _role_limit(definition: AgentDefinition, extra_tools: Sequence[str]) -> RoleLimit:
-    """Return the limit of an agent type, which no rule lifts; a tool with arguments is allowed for these only."""
+    """Return the tool limit of an agent type, which no rule lifts. `Bash(make:*)` in `tools` allows only such calls."""
     whole = {entry for entry in definition.tools or () if "(" not in entry}
     also = (ExitPlanMode.name, *tools_allowed_by(definition), *extra_tools)
     denied = {entry for entry in definition.disallowed_tools if "(" not in entry}
@@ -70,7 +70,7 @@ def _role_limit(definition: AgentDefinition, extra_tools: Sequence[str]) -> Role
     denied |= {NotebookEdit.name} if Edit.name in denied else set()
     return RoleLimit(
         name=definition.name,
-        reason=f"Agents of the type {definition.name} may not do this.",
+        reason=f"Agents of the type {definition.name} may not do this. Use another tool.",
         # An agent in plan mode has to submit its plan; outside of plan mode the tool does nothing.
         allowed=None if definition.tools is None else frozenset((*map(bare_name, definition.tools), *also)),
         denied=frozenset(denied),

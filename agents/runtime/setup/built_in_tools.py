@@ -1,4 +1,4 @@
-"""Built-in tools in the order of a request."""
+"""Tuple of the built-in tools, in the order in which a model request lists them."""
 
 from coterie.agents.tools.files.edit import Edit
 from coterie.agents.tools.files.glob import Glob
@@ -13,4 +13,4 @@ BUILT_IN: tuple[Tool, ...] = (
     *(Read(), Write(), Edit(), NotebookEdit()),
     *(Grep(), Glob(), Bash(), BashOutput(), KillBash()),
 )
-"""Built-in tools in the order of a request, which is part of every cached prefix. Tools of the session follow."""
+"""Tools for files, search and shell, first in each model request. A new order would break the prompt cache."""

@@ -1,4 +1,4 @@
-"""Texts that an agent receives before its task: environment, instructions, memory index and skills."""
+"""Texts that the model gets before its task: date and directory, instruction files, memory indexes and skills."""
 
 import platform
 import time
@@ -32,9 +32,9 @@ from coterie.session_directory import project_slug
 def context_text(
     project: Path, clock: Clock, instructions: Instructions | None, memory: str, skills: str = "", servers: str = ""
 ) -> str:
-    """Return the text that an agent gets before its task.
+    """Return the text that the model gets before its task: directory, date, *instructions*, and three given texts.
 
-    *memory* is the index of its memory, *skills* the list of skills, and *servers* the instructions of MCP servers.
+    *memory* is the text of the memory indexes, *skills* the list of skills, *servers* the instructions of MCP servers.
     """
     # Rendered once, when the session begins: a date that changed overnight would break the cached prefix.
     date = time.strftime("%Y-%m-%d", time.localtime(clock.now()))
@@ -53,19 +53,19 @@ SCOPE_HINTS = {
 
 @attrs.frozen(kw_only=True)
 class MemoryIndexText:
-    """Index of one memory store, as the agent sees it."""
+    """Index (list of the memories) of one memory store, cut to the size that the model is shown."""
 
     place: MemoryScope
     text: str
-    """Content of the index; empty for an empty store."""
+    """Content of the index file, cut; empty if the store is empty or its index cannot be read."""
     warning: str | None = None
-    """Description of the entries that were left out; None if the index is complete."""
+    """Text about the lines that were cut off, or why the index cannot be read; None if it is complete."""
 
 
 def memory_manual(places: Sequence[MemoryScope], settings: MemorySettings, project: Path) -> str:
-    """Return the instructions for using the memories at *places*; the same settings give the same text.
+    """Return the part of the system prompt that explains how to use the memories in *places*; empty without places.
 
-    Blocks on the disk. Raises `ConfigInvalid`.
+    The same settings give the same text. Blocks on the disk. Raises `ConfigInvalid` if the guidelines cannot be read.
     """
     texts: list[str] = []
     for place in places:
@@ -85,9 +85,9 @@ def memory_manual(places: Sequence[MemoryScope], settings: MemorySettings, proje
 
 
 def read_indexes(places: Sequence[MemoryScope]) -> list[MemoryIndexText]:
-    """Return the current indexes of *places*, cut to the size that is loaded.
+    """Read the current memory index of each of *places*, and cut it to the size that the model is shown.
 
-    Blocks on the disk; an error is a warning.
+    Blocks on the disk. Raises nothing; the index of a store that cannot be read is empty and has a warning.
     """
     indexes = []
     for place in places:
@@ -96,13 +96,13 @@ def read_indexes(places: Sequence[MemoryScope]) -> list[MemoryIndexText]:
             index = MemoryIndexText(place=place, text=loaded.text.strip(), warning=loaded.warning)
         except (StoreError, OSError) as exc:
             reason = exc.strerror if isinstance(exc, OSError) else str(exc)
-            index = MemoryIndexText(place=place, text="", warning=f"cannot be read: {reason}")
+            index = MemoryIndexText(place=place, text="", warning=f"the memory index cannot be read: {reason}")
         indexes.append(index)
     return indexes
 
 
 def index_text(indexes: Sequence[MemoryIndexText]) -> str:
-    """Return the text about *indexes* that an agent gets before its task; empty if all indexes are empty."""
+    """Return the text with all *indexes* that the model gets before its task; empty if all indexes are empty."""
     shown = []
     for index in filter(lambda index: index.text, indexes):
         # Agents wrote the index, perhaps from tool results: it must not close its frame and pose as the user.
@@ -119,9 +119,9 @@ def _guidelines(path: Path) -> str:
         text = None if content is None else content.decode().strip()
     except (OSError, UnicodeDecodeError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8"
-        raise ConfigInvalid(str(path), f"cannot be read: {reason}") from exc
+        raise ConfigInvalid(str(path), f"guidelines cannot be read: {reason}; correct memory.guidelines") from exc
     if not text:
-        raise ConfigInvalid(str(path), "is missing or empty; write the file, or change the setting memory.guidelines")
+        raise ConfigInvalid(str(path), "guidelines are missing or empty; write them, or correct memory.guidelines")
     return text
 
 
@@ -129,13 +129,13 @@ SKILL_TOOL = "Skill"
 
 
 def skill_listing_text(found: Skills, settings: Settings, model: Model) -> str:
-    """Return the list of skills for an agent on *model*; empty without skills. Raises `ConfigInvalid`."""
+    """Return the list of *found* skills for the model, cut to a share of its context window; empty without skills."""
     window = window_of(settings.model, model, settings.layers.window.compact_window)
     return skill_listing(found.for_model, int(window * settings.skills.listing))
 
 
 def can_load_skills(definition: AgentDefinition | None) -> bool:
-    """True if agents of the type *definition* may use the tool that loads skills."""
+    """True if agents of the type *definition* may use the tool Skill, which loads skills; always True without type."""
     if definition is None:
         return True
     is_listed = definition.tools is None or SKILL_TOOL in map(bare_name, definition.tools)

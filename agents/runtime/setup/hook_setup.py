@@ -1,4 +1,4 @@
-"""Setup of the hooks of an agent: selection, input facts, and the steps that run them."""
+"""Setup of an agent's hooks (commands of the user that run at events): their files, their input, and their steps."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -29,23 +29,23 @@ from coterie.agents.tools.worker_process import command_environment
 from coterie.paths import project_root
 
 CLAUDE_VARIABLE = "CLAUDE_PROJECT_DIR"
-"""Environment variable with the project directory, by the name that existing hooks expect."""
+"""Environment variable with the project directory, under the name that hooks for another product expect."""
 SUBJECT = "hooks"
 
 
 @attrs.define(eq=False, kw_only=True)
 class AgentHooks:
-    """Hooks of one agent, and the steps that run them."""
+    """Hooks of one agent (commands of the user that run at events), and the pipeline steps that run them."""
 
     hooks: HookRegistry
     notices: tuple[Noticed, ...]
-    """Notices for the user about files with hooks."""
+    """Notices for the user: problems in hook files, and hooks that do not run until they are approved."""
     files: AgentFiles
     spec: AgentSpec
     messages: HookMessages = attrs.field(factory=HookMessages, init=False)
 
     def wrap_tools(self, tools: Mapping[str, Tool]) -> dict[str, Tool]:
-        """Return *tools* with a TaskUpdate that runs the TaskCompleted hooks before a task is completed."""
+        """Return *tools*; TaskUpdate in it runs the TaskCompleted hooks, if any, before it completes a task."""
         update = tools[TaskUpdate.name]
         assert isinstance(update, TaskUpdate), "the tool of that name"
         if not self.hooks.has("TaskCompleted"):
@@ -55,17 +55,17 @@ class AgentHooks:
 
     @property
     def has_hooks(self) -> bool:
-        """True if any hook applies to the agent; without hooks no step runs."""
+        """True if the agent has at least one hook; else no steps for hooks are needed."""
         return bool(self.hooks.hooks)
 
     def caller(self, authority: Authorizer) -> Caller:
-        """Return the function that runs tool calls, with the hooks around them."""
+        """Return the function that runs a tool call of the agent, with hooks before and after it if it has hooks."""
         if not self.has_hooks:
             return call_without_hooks
         return ToolCallHooks(hooks=self.hooks, authority=authority, messages=self.messages)
 
     def stop_hook(self, is_ending: Callable[[], bool]) -> StopHook | None:
-        """Return the step that runs hooks before the agent stops; it is skipped while *is_ending* returns True."""
+        """Return the step that runs hooks when the agent wants to stop, but not if *is_ending*; None without hooks."""
         if not self.has_hooks:
             return None
         end, subject, facts = end_event(self.spec), "", dict[str, Any]()
@@ -76,21 +76,21 @@ class AgentHooks:
         return StopHook(event=end, hooks=self.hooks, subject=subject, facts=facts, is_ending=is_ending)
 
     def compaction_hook(self) -> CompactionHook | None:
-        """Return the step that runs hooks before and after a compaction; None without hooks."""
+        """Return the step that runs hooks before and after a compaction (summary of old turns); None without hooks."""
         if not self.has_hooks:
             return None
         on_restarted = partial(self._after_compaction, "compact") if self.spec.is_lead else None
         return CompactionHook(hooks=self.hooks, on_restarted=on_restarted)
 
     async def begin(self, agent: Agent) -> list[bytes]:
-        """Emit the notices and, for the lead, run the SessionStart hooks; return the texts of the hooks as blocks."""
+        """Emit the notices. For the lead (first agent) also run the SessionStart hooks, and return their texts."""
         for notice in self.notices:
             agent.emit(notice)
         is_new = not agent.conversation.messages
         return await self._context("startup" if is_new else "resume") if self.spec.is_lead else []
 
     async def end(self, reason: str) -> None:
-        """Run the SessionEnd hooks, if the agent is the lead."""
+        """Run the SessionEnd hooks with *reason*; do nothing if the agent is not the lead (first agent)."""
         if self.spec.is_lead:
             await self.hooks.fire("SessionEnd", reason, reason=reason)
 
@@ -100,7 +100,7 @@ class AgentHooks:
         return [hook_message_block("SessionStart", text) for text in decision.contexts]
 
     async def _after_compaction(self, source: str, agent: Agent) -> None:
-        """Add the texts of SessionStart hooks to a compacted conversation, immediately or with the next message."""
+        """Run the SessionStart hooks, and add their texts to the compacted conversation or to its next message."""
         if not (blocks := await self._context(source)):
             return
         if agent.has_work:
@@ -112,7 +112,7 @@ class AgentHooks:
 def load_agent_hooks(
     spec: AgentSpec, files: AgentFiles, definition: AgentDefinition | None, authority: Authorizer
 ) -> AgentHooks:
-    """Load the hooks of the agent of *spec*. Blocks on the disk. Raises `ConfigInvalid`."""
+    """Load the approved hooks of hook files and *definition*; none if hooks are off. Blocks. Raises `ConfigInvalid`."""
     settings, project = spec.settings.hooks, files.session.project
     is_on = settings.enabled and not spec.is_bare
     general = hook_sources(project, settings) if is_on else []
@@ -142,7 +142,7 @@ def load_agent_hooks(
 
 
 def end_event(spec: AgentSpec) -> HookEvent:
-    """Return the hook event for an agent of *spec* that has finished its work."""
+    """Return the hook event for the end of work of a lead, teammate or subagent, such as `Stop` for the lead."""
     if spec.is_lead:
         return "Stop"
     return "TeammateIdle" if spec.is_teammate else "SubagentStop"

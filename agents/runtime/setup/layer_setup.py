@@ -1,4 +1,4 @@
-"""Setup of the layers of an agent: session notes, compaction, recall, extraction, dreaming and progress."""
+"""Setup of the pipeline steps of an agent that keep its context small, write its memory and report its progress."""
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
@@ -34,13 +34,13 @@ from coterie.memory.instructions.loader import read_instructions
 from coterie.session_directory import MAIN
 
 ADMISSION_TIMEOUT = 5.0
-"""Seconds that a progress summary waits at the gateway; a longer wait means a rate limit or more important calls."""
+"""Maximum seconds that a progress summary waits for its model call to be permitted; then it is skipped."""
 MIN_INTERVAL = 0.1
-"""Minimum of seconds between two progress summaries; overrides a shorter interval in the settings."""
+"""Minimum seconds between two progress summaries of an agent, even if the settings have a shorter interval."""
 
 
 def read_context(parts: AgentParts) -> str:
-    """Return the text before the task, with the current instruction files and memory index.
+    """Return the text that precedes the agent's task, with instruction files and memory indexes read again.
 
     Blocks on the disk. Raises `ConfigInvalid`.
     """
@@ -52,9 +52,9 @@ def read_context(parts: AgentParts) -> str:
 
 
 def build_progress(agent: Agent, spec: AgentSpec, gate: Gateway) -> ProgressSummarizer | None:
-    """Build the progress summaries of *agent*; None for the lead, because the user reads its replies.
+    """Build the step that summarises *agent*'s work for the user; None if switched off, and for the lead (first agent).
 
-    A summary is skipped if *gate* does not admit its call soon. An unknown model is an event.
+    A summary is skipped if *gate* does not permit its model call soon. An unknown model causes an event, and None.
     """
     settings = spec.settings.progress
     # By default off with the embedded server, because a script has no replies for calls that it does not expect.
@@ -72,18 +72,18 @@ def build_progress(agent: Agent, spec: AgentSpec, gate: Gateway) -> ProgressSumm
 
 @attrs.define(eq=False, kw_only=True)
 class PipelineBuilder:
-    """Builds the steps of one agent and arranges them into its pipeline; an argument of `Agent`. See `load_layers`."""
+    """Builds an agent's pipeline: the steps that run around its model calls. `Agent` calls it; see `load_layers`."""
 
     parts: AgentParts
     pinned_sections: Sequence[PinnedSection]
-    """Sections of state that survive a summary."""
+    """Sections (team, tasks, mail) that are read again at each compaction, instead of being summarised."""
     notes_writer: NotesWriter | None
-    """Writer of session notes; None if layer 3 is off."""
+    """Writer of session notes, a running summary of the conversation in a file; None if notes are off."""
     steps: Steps = attrs.field(factory=Steps, init=False)
-    """Steps of the agent; set when the agent builds its pipeline."""
+    """Steps of the agent, one for each field; empty until the agent has built its pipeline."""
 
     def __call__(self, agent: Agent) -> Pipeline:
-        """Build the pipeline of *agent*, which is otherwise complete."""
+        """Build the steps of *agent*, whose other parts are ready, and return them in order, as its pipeline."""
         spec = self.parts.spec
         self.steps = self._build(agent)
         role: PipelineRole = "agent" if self.parts.point is None else "fork"
@@ -91,7 +91,7 @@ class PipelineBuilder:
         return arrange(self.steps, disabled, role)
 
     def waiting(self) -> AbstractAsyncContextManager[None]:
-        """Return a context manager for a wait of the agent for others; it keeps the cached prefix alive."""
+        """Return a context manager for waiting for other agents; it keeps the agent's prompt cache from expiring."""
         assert self.steps.keepalive is not None, "every agent has it"
         return self.steps.keepalive.waiting()
 
@@ -139,7 +139,7 @@ class PipelineBuilder:
         )
 
     def _memory_writers(self, agent: Agent) -> tuple[Extraction | None, DreamScheduler | None]:
-        """Build the layers that write the memory of the project; only the lead has them."""
+        """Build extraction and dreaming, which write the project's memory; None for others than the lead."""
         files, settings, authority = self.parts.files, self.parts.spec.settings.layers, self.parts.authority
         store, author = self.parts.memory.shared, partial(self.parts.memory.author, agent)
         if store is None or not self.parts.spec.is_lead:
@@ -158,7 +158,7 @@ class PipelineBuilder:
 
 
 async def load_layers(parts: AgentParts) -> PipelineBuilder:
-    """Load the files of the layers, and return the builder of their steps. Raises `ConfigInvalid`."""
+    """Load the templates of session notes, and return the builder of the agent's pipeline. Raises `ConfigInvalid`."""
     spec, settings, mail, writer = parts.spec, parts.spec.settings.layers.notes, parts.mail, None
     pinned = (
         TeamSection(mail.router.roster, partial(last_agent_changes, parts.files.session)),

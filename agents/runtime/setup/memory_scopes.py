@@ -1,4 +1,4 @@
-"""Memory directories of an agent, by its definition and its project."""
+"""Directories of the memories (notes for later sessions) that an agent has, by its agent type and its project."""
 
 import os
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from coterie.session_directory import project_slug
 
 
 def project_memory(project: Path, settings: Settings) -> MemoryScope:
-    """Return the project memory of the user; all worktrees of *project* share it. Raises `ConfigInvalid`."""
+    """Return the directory of the user's memory for *project*, shared by its worktrees. Raises `ConfigInvalid`."""
     try:
         return project_scope(
             home_directory(),
@@ -37,7 +37,7 @@ def project_memory(project: Path, settings: Settings) -> MemoryScope:
 def scopes_for(
     project: Path, settings: Settings, definition: AgentDefinition | None, *, is_lead: bool
 ) -> tuple[MemoryScope, ...]:
-    """Return the memories of one agent: of the project for the lead, and of its type. Raises `ConfigInvalid`."""
+    """Return the memory directories of an agent: of *project* for the lead, and of its type. Raises `ConfigInvalid`."""
     if not settings.memory.enabled:
         return ()
     scopes = [project_memory(project, settings)] if is_lead else []
@@ -48,7 +48,7 @@ def scopes_for(
 
 
 def existing_scopes(project: Path, settings: Settings) -> list[MemoryScope]:
-    """Return the memory of *project* and all existing memories of agent types. Blocks; raises `ConfigInvalid`."""
+    """Return the memory directories of *project* and all agent types that have one. Blocks. Raises `ConfigInvalid`."""
     shared = project_directory(project)
     return [
         project_memory(project, settings),

@@ -1,4 +1,4 @@
-"""Memory of one agent: its stores, its instructions and the author of its changes."""
+"""Memory of one agent: its stores, the instructions for its model, and the author that its changes record."""
 
 import contextlib
 from collections.abc import Callable
@@ -21,27 +21,27 @@ from coterie.memory.store.scopes import MemoryScope, snapshot_directory
 from coterie.paths import project_directory, project_root
 
 REASON_LENGTH = 100
-"""Maximum length of the reason in the history of a memory, in characters of the task."""
+"""Maximum characters of the user's text that the history of a memory keeps as the reason of a change."""
 
 
 @attrs.frozen(kw_only=True)
 class AgentMemory:
-    """Memories of one agent. Created by `open_agent_memory`."""
+    """Memory stores of one agent, and the instructions for its model. Created by `open_agent_memory`."""
 
     places: tuple[MemoryScope, ...]
     stores: tuple[MemoryStore, ...]
     manual: str
-    """Instructions for using the memories, for the system prompt; empty without memories."""
+    """Instructions for the model to use the memories, a part of the system prompt; empty without memories."""
     files: AgentFiles
 
     @property
     def shared(self) -> MemoryStore | None:
-        """Store of the project; None for an agent without project memory."""
+        """Store with the user's memory for the project; None for an agent that has only the memory of its type."""
         pairs = zip(self.places, self.stores, strict=True)
         return next((store for place, store in pairs if place.kind is None), None)
 
     def author(self, agent: Agent) -> Author:
-        """Return the author of a change that *agent*, the owner of these memories, makes now."""
+        """Return the author of a memory change that *agent* makes now: name, session, turn, and the last user text."""
         text = " ".join(agent.user_texts[-1].split()) if agent.user_texts else ""
         reason = text if len(text) <= REASON_LENGTH else f"{text[:REASON_LENGTH]}..."
         # The agent has already counted the next turn; the change belongs to the turn whose calls run.
@@ -49,7 +49,7 @@ class AgentMemory:
         return Author(by="agent", agent=self.files.name, session=self.files.session.id, turn=turn, why=reason)
 
     def writable(self, author: Callable[[], Author]) -> WritableMemory | None:
-        """Return the write access of tools to the memories; None without memories."""
+        """Return the object by which tools write memories and record *author*(); None for an agent without memory."""
         return WritableMemory(stores=self.stores, author=author, on_change=self._emit) if self.stores else None
 
     def _emit(self, change: MemoryChange) -> None:
@@ -57,10 +57,10 @@ class AgentMemory:
 
 
 def open_agent_memory(spec: AgentSpec, files: AgentFiles, definition: AgentDefinition | None) -> AgentMemory:
-    """Open the memories of the agent of *spec*; none if memory is switched off, and for a bare run.
+    """Open the memory stores of the agent of *spec*. There are none if memory is off, and in a bare run (`--bare`).
 
     The lead has the memory of the project, and so have its forks, because their conversation mentions it. Every agent
-    has the memory of its type. Blocks on the disk. Raises `ConfigInvalid`.
+    has the memory of its type, if the type has one. Blocks on the disk. Raises `ConfigInvalid`.
     """
     is_lead = spec.is_lead or (spec.fork is not None and spec.depth == 1)
     settings = spec.settings
@@ -73,7 +73,7 @@ def open_agent_memory(spec: AgentSpec, files: AgentFiles, definition: AgentDefin
 
 
 def _prepare(place: MemoryScope, store: MemoryStore, project: Path) -> None:
-    """Exclude a local memory from git, and fill an empty memory with the snapshot of the project."""
+    """Fill a new user or local memory of an agent type from the project's snapshot; exclude a local one from git."""
     if place.kind is None or place.scope == "project":
         return
     # Failures are ignored: both steps are a convenience, and the disk may be read-only.

@@ -1,4 +1,4 @@
-"""Sandbox of an agent's commands, built from its settings and the session's directories."""
+"""Sandbox (restrictions by the operating system) around an agent's shell commands, built from its settings."""
 
 import contextlib
 import shutil
@@ -21,7 +21,7 @@ from coterie.errors import ConfigInvalid
 
 
 def strictest_sandbox(own: SandboxSettings, *above: SandboxSettings) -> SandboxSettings:
-    """Combine the sandbox settings of an agent with those of its ancestors, *above*, to the strictest ones."""
+    """Return sandbox settings that allow only what *own*, of an agent, and *above*, of all its ancestors, allow."""
     all_settings = (own, *above)
 
     def is_writable(path: Path) -> bool:
@@ -37,14 +37,14 @@ def strictest_sandbox(own: SandboxSettings, *above: SandboxSettings) -> SandboxS
 
 
 TEMPORARY = "tmp"
-"""Name of the directory for temporary files of commands, in the agent's directory; removed when the agent ends."""
+"""Name of the directory, in the agent's directory, for temporary files of commands; deleted when the agent ends."""
 GIT = ".git"
 
 
 def check_sandbox(settings: Settings, project: Path) -> None:
-    """Check that this machine supports the sandbox that *settings* require for work in *project*. Blocks.
+    """Check that this machine supports the sandbox that *settings* require for commands in *project*. Blocks.
 
-    Raises `ConfigInvalid` with the missing feature: no command runs without the requested sandbox.
+    Raises `ConfigInvalid` that names the missing feature, because no command may run without the required sandbox.
     """
     sandbox_settings = settings.sandbox
     if sandbox_settings.mode == "none":
@@ -57,10 +57,10 @@ def check_sandbox(settings: Settings, project: Path) -> None:
 
 @asynccontextmanager
 async def open_sandbox(spec: AgentSpec, files: AgentFiles, readable: Iterable[Path]) -> AsyncIterator[Sandbox | None]:
-    """Open the sandbox around the commands of one agent; None if the settings require none.
+    """Create the sandbox for the shell commands of one agent; None if the settings require no sandbox.
 
-    Commands may read the directories in *readable*. The directory for temporary files is removed when the block ends.
-    Raises `ConfigInvalid` if the machine does not support the sandbox, and `OSError`.
+    Commands may also read the directories *readable*. The end of the block deletes the directory for temporary files.
+    Raises `ConfigInvalid` if Landlock cannot enforce the path rules, and `OSError`.
     """
     sandbox_settings = strictest_sandbox(
         spec.settings.sandbox, *(settings.sandbox for settings in spec.parent_settings)
@@ -110,7 +110,7 @@ def _check(sandbox: Sandbox, source: str) -> None:
 
 
 def _prepare(temporary: Path, scratch: Path, root: Path) -> None:
-    """Create the directories that the sandbox can open or protect only if they exist."""
+    """Create *temporary* (empty), *scratch*, and git's hook directories, which can be protected only if they exist."""
     _remove(temporary)  # An incarnation that was killed may have left the directory.
     temporary.mkdir(mode=0o700, exist_ok=True)
     scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -121,5 +121,5 @@ def _prepare(temporary: Path, scratch: Path, root: Path) -> None:
 
 
 def _remove(directory: Path) -> None:
-    """Remove *directory* as far as possible: a command may have left files that this user may not delete."""
+    """Delete *directory*, but ignore errors, because commands may leave files that this user may not delete."""
     shutil.rmtree(directory, ignore_errors=True)

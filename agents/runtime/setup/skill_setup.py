@@ -1,4 +1,4 @@
-"""Skills of one agent: the listing it receives and the skills it begins with."""
+"""Skills (stored instruction texts) of one agent: the list that its model gets, and the skills loaded at its start."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,31 +26,31 @@ from coterie.agents.tools.skills.load_skill import SkillTool
 
 @attrs.frozen(kw_only=True)
 class AgentSkills:
-    """Skills of one agent. Created by `open_agent_skills`."""
+    """Skills (stored instruction texts) that one agent can load. Created by `open_agent_skills`."""
 
     found: Skills
     tools: tuple[SkillTool, ...]
-    """Tool that loads skills; none in a conversation that began without skills, because its tools never change."""
+    """The tool Skill; empty if the conversation began without it, because the tools of a conversation never change."""
     listing: str
-    """Text about the skills before the task; empty if there are none."""
+    """List of the skills for the model, shown before the task; empty if the agent can load no skill."""
     preloaded: Sequence[str]
-    """Names of the skills that the definition loads at the start."""
+    """Names of the skills that the agent definition demands to load at the start."""
     accepts_commands: bool
-    """True if the user writes the messages to the agent, so that a message may load a skill."""
+    """True for an agent without a parent: its messages come from the user and may load a skill, as in `/review`."""
 
     @property
     def directories(self) -> tuple[Path, ...]:
-        """Directories of the skills, which the agent may read."""
+        """Directories of all skills, in which the agent may read files."""
         return tuple(skill.directory for skill in self.found.by_name.values())
 
     def report_problems(self, agent: Agent) -> None:
-        """Emit the problems of skill files; only for the lead, because all agents load the same files."""
+        """Emit an event for each error in a skill file; only for the lead, because all agents load the same files."""
         for problem in self.found.problems if self.accepts_commands else ():
             if problem.severity == "error":
                 agent.emit(Noticed(source=f"{problem.path}:{problem.line}", reason=problem.reason))
 
     async def preload(self, agent: Agent) -> list[str]:
-        """Return the texts of the skills that the definition loads at the start; a missing skill is an event."""
+        """Return the texts of the skills in `preloaded`, for the model; a missing skill only causes an event."""
         found: list[Skill] = []
         for name in self.preloaded:
             if skill := self.found.by_name.get(name):
@@ -61,7 +61,7 @@ class AgentSkills:
         return [render("skills_preloaded", skills="\n\n".join(blocks))] if blocks else []
 
     async def load_requested(self, agent: Agent, text: str) -> list[str]:
-        """Return the text of the skill that the user text *text* requests; empty if it requests none."""
+        """Return the text of the skill that the user message *text* requests, as in `/review`, else no text."""
         asked = requested_skill(text, self.found) if self.accepts_commands else None
         if asked is None:
             return []
@@ -73,9 +73,9 @@ class AgentSkills:
 def open_agent_skills(
     spec: AgentSpec, files: AgentFiles, definition: AgentDefinition | None, model: Model, begun: Prefix | None
 ) -> AgentSkills:
-    """Load the skills of the agent of *spec*; none for a bare run.
+    """Load the skills for the agent of *spec*; none if they are switched off, and in a bare run (`--bare`).
 
-    A conversation that exists, with the prefix *begun*, keeps its tools. Blocks on the disk. Raises `ConfigInvalid`.
+    An existing conversation *begun* keeps its tools, with or without the tool Skill. Blocks on the disk.
     """
     settings = spec.settings.skills
     found = load_skills(spec.directory) if settings.enabled and not spec.is_bare else Skills()
@@ -90,7 +90,7 @@ def open_agent_skills(
 
 
 async def _load(agent: Agent, used: UsedSkill, by: Literal["user", "definition"]) -> str:
-    """Return the text of a skill for the model and record its use; empty, with an event, if the file cannot be read."""
+    """Return the text of a skill for the model and record its use; "" with an event if its file cannot be read."""
     text = await trio.to_thread.run_sync(skill_text, used)
     if isinstance(text, FileProblem):
         agent.emit(Noticed(source=f"{text.path}:{text.line}", reason=text.reason))

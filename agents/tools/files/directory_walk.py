@@ -1,4 +1,4 @@
-"""Directory walk: lists the files below a directory without links, caches and ignored files."""
+"""Listing of the files below a directory for Glob and Grep, without links, `.git`, caches and git-ignored files."""
 
 import os
 from collections.abc import Iterator
@@ -20,30 +20,30 @@ LIST = ("-c", "core.untrackedCache=false", "ls-files", "--cached", "--others", "
 
 @attrs.frozen(kw_only=True)
 class WalkResult:
-    """Files found by a walk."""
+    """Result of `list_files`: the files found below one directory."""
 
     names: tuple[str, ...]
-    """Sorted paths of regular files, relative to the directory, decoded with `os.fsdecode`."""
+    """Sorted paths of the regular files, relative to the listed directory, decoded with `os.fsdecode`."""
     is_cut: bool
-    """True if the walk stopped at FILE_LIMIT."""
+    """True if `names` is incomplete, because the directory contains more than FILE_LIMIT files."""
 
     @property
     def note(self) -> str | None:
-        """Note for the model if the walk was cut."""
-        return f"[only the first {FILE_LIMIT:,} files were listed: give a deeper directory]" if self.is_cut else None
+        """Note for the model that `names` is incomplete, to append to a tool result; None if `names` is complete."""
+        return f"[only {FILE_LIMIT:,} files were searched; give a subdirectory as path]" if self.is_cut else None
 
 
 async def list_files(directory: Path) -> WalkResult:
-    """List the regular files below *directory* in a stable order.
+    """Return the paths of all regular files below *directory*, sorted, up to FILE_LIMIT.
 
-    In a git work tree and its nested repositories lists only files that git does not ignore; elsewhere all files. A
-    *directory* that is itself ignored is listed completely, because the caller asked for it. Does not follow links.
-    Raises `ToolFailed` if *directory* cannot be listed. After cancellation a thread may continue reading.
+    Omits symbolic links, the names in LEFT_OUT (such as `.git`), and files that git ignores, also in nested git
+    repositories. If git ignores *directory* itself, ignored files are listed too. Skips unreadable subdirectories.
+    Raises `ToolFailed` if *directory* cannot be read. After cancellation, a thread may continue reading.
     """
     try:
         os.scandir(directory).close()
     except OSError as exc:
-        raise ToolFailed(f"{printable_name(str(directory))} cannot be listed: {exc.strerror}") from exc
+        raise ToolFailed(f"{printable_name(str(directory))} cannot be listed: {exc.strerror}; change the path") from exc
     names: list[str] = []
     pending = [""]
     while pending and len(names) <= FILE_LIMIT:
@@ -57,7 +57,7 @@ async def list_files(directory: Path) -> WalkResult:
 
 
 def parse_pattern(pattern: str) -> GlobPattern:
-    """Parse a file pattern given by the model. Raises `ToolFailed`."""
+    """Parse *pattern*, a file pattern from the model such as `src/**/*.py`. Raises `ToolFailed` if it is invalid."""
     try:
         return GlobPattern.parse(pattern)
     except ValueError as exc:
@@ -65,16 +65,16 @@ def parse_pattern(pattern: str) -> GlobPattern:
 
 
 def display_path(path: Path, root: Path) -> str:
-    """Format *path* for the model: relative to *root* if it is inside, without unprintable characters."""
+    """Return *path* as text for the model: relative to *root* if inside, with unprintable characters replaced."""
     root = root.resolve()
     text = str(path.relative_to(root) if path.is_relative_to(root) else path)
     return printable_name(text)
 
 
 async def _list_with_git(directory: Path) -> frozenset[str] | None:
-    """List files and nested repositories below *directory* with git.
+    """Return the paths of files that git does not ignore, and of nested repositories, relative to *directory*.
 
-    None without git, outside a work tree, or in an ignored directory.
+    None if git fails or is not installed, or if *directory* is outside a work tree or ignored by git.
     """
     output = await _git(directory, *LIST)
     if output is None or (not output and await _git(directory, "check-ignore", "--quiet", ".") is not None):
@@ -83,7 +83,7 @@ async def _list_with_git(directory: Path) -> frozenset[str] | None:
 
 
 async def _git(directory: Path, *arguments: str) -> str | None:
-    """Run git in *directory* and return its output; None if it fails or is not installed."""
+    """Run git with *arguments* in *directory* and return its output; None if git fails or is not installed."""
     try:
         return await run_git(directory, *arguments)
     except GitFailed:
@@ -91,9 +91,9 @@ async def _git(directory: Path, *arguments: str) -> str | None:
 
 
 def _scan_sync(top: Path, listing: frozenset[str] | None) -> tuple[list[str], list[str]]:
-    """Return the files below *top*, at most FILE_LIMIT + 1, and the nested repositories, which are not entered.
+    """Return the files below *top*, at most FILE_LIMIT + 1, and the nested git repositories, without their files.
 
-    Returns only names in *listing*, if there is one.
+    All paths are relative to *top*. Paths missing in *listing*, the list made by git, are omitted unless it is None.
     """
     directories: set[str] = set()
     for name in listing or ():
@@ -121,7 +121,7 @@ def _scan_sync(top: Path, listing: frozenset[str] | None) -> tuple[list[str], li
 
 
 def _entries(directory: Path) -> Iterator[os.DirEntry[str]]:
-    """Yield files and directories sorted by name; none if *directory* cannot be read."""
+    """Yield regular files and directories in *directory*, sorted by name, without LEFT_OUT; none if unreadable."""
     try:
         with os.scandir(directory) as entries:
             found = sorted(entries, key=lambda entry: entry.name)

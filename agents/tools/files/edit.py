@@ -1,4 +1,4 @@
-"""The Edit tool: replaces a text that occurs exactly once."""
+"""The Edit tool: replaces a text in a file, either its only occurrence or, on request, all occurrences."""
 
 import difflib
 import heapq
@@ -17,17 +17,17 @@ from coterie.agents.tools.tool import BuiltInTool, ToolResult, Workspace
 from coterie.agents.tools.workspace.file_change import LARGEST, FileVersion
 
 AROUND = 3
-"""Lines shown before and after a change."""
+"""Number of unchanged lines before and after an edit that the result of the edit shows."""
 SHOWN = 20
-"""Maximum number of lines shown."""
+"""Maximum number of lines of the file that the result of an edit shows."""
 WIDTH = 200
-"""Maximum characters of a line that are shown or compared."""
+"""Maximum characters of a line that a result shows, or that are compared to find a similar line."""
 MAX_MATCHES = 10
-"""Maximum number of matches whose lines are listed."""
+"""Maximum number of line numbers that the error for an ambiguous `old_string` lists."""
 COMPARED = 5_000
-"""Maximum number of lines that are searched for a similar one."""
+"""Number of lines at the start of a file among which a line similar to a missing `old_string` is searched."""
 CANDIDATES = 20
-"""Lines that are compared exactly, one millisecond each; they are selected by a quick comparison of all lines."""
+"""Number of the best lines of a quick comparison that are compared exactly, to find the line most similar to a text."""
 SIMILARITY = 0.5
 
 _BARE_LINE_END = re.compile(r"(?<!\r)\n")
@@ -35,7 +35,7 @@ _BARE_LINE_END = re.compile(r"(?<!\r)\n")
 
 @attrs.frozen(kw_only=True)
 class EditInput:
-    """Arguments of the Edit tool."""
+    """Arguments of a call of the Edit tool, which replaces a text in a file."""
 
     file_path: Annotated[str, "The file, absolute or relative to the project directory."]
     old_string: Annotated[str, "The text to replace, exactly as in the file."]
@@ -44,38 +44,38 @@ class EditInput:
 
 
 class Edit(BuiltInTool, name="Edit", input_type=EditInput, access="edit", is_clearable=True):
-    """Tool that replaces a text in a file."""
+    """Tool with which the model replaces a text in a file that the model has read."""
 
     def paths_affected(self, arguments: EditInput, workspace: Workspace) -> list[Path]:
-        """Return the path of the file."""
+        """Return the absolute path of the file to edit, for the permission check."""
         return [workspace.target(arguments.file_path).path]
 
     async def run(self, arguments: EditInput, workspace: Workspace) -> ToolResult:
-        """Edit the file as `change_file` does."""
+        """Replace the text and return the changed lines. Raises `ToolFailed` if the text is missing or ambiguous."""
         if not arguments.old_string:
             raise ToolFailed("old_string is empty. Give the text to replace; to fill a file, use Write.")
         return await change_file(arguments.file_path, workspace, partial(_edit, arguments))
 
 
 def _edit(arguments: EditInput, existing: FileVersion | None) -> tuple[str, str]:
-    assert existing is not None, "an edited file exists"
+    assert existing is not None, "`change_file` passes an existing file"
     text = existing.text
     old, new = _with_line_ends_of(text, arguments.old_string, arguments.new_string)
     if old == new:
-        raise ToolFailed("old_string and new_string are the same: nothing would change.")
+        raise ToolFailed("old_string and new_string are equal, so nothing would change. Give another new_string.")
     _check_matches(arguments, text, old)
     count = text.count(old)
     if len(text) + count * (len(new) - len(old)) > LARGEST:
-        raise ToolFailed(f"{arguments.file_path} would exceed the limit of {LARGEST // 1024**2} MB.")
+        raise ToolFailed(f"The edit would make {arguments.file_path} exceed {LARGEST // 1024**2} MB; insert less text")
     edited = text.replace(old, new)
     report = f"edited {arguments.file_path}: {count:,} replacement{'s' * (count != 1)}"
     return edited, "\n".join([report, *_lines_around(edited, text.index(old), len(new))])
 
 
 def _with_line_ends_of(text: str, old: str, new: str) -> tuple[str, str]:
-    r"""Convert \n in *old* and *new* to \r\n if the lines of *text* end with \r\n.
+    r"""Return *old* and *new* with \n replaced by \r\n, if *text*, the content of a file, has \r\n line ends.
 
-    Unchanged if *old* contains \r, or if *text* has both line ends and contains *old*.
+    Returns both unchanged if *old* contains \r, or if *text* has both kinds of line ends and contains *old*.
     """
     is_mixed = text.count("\r\n") != text.count("\n")
     if "\r\n" not in text or "\r" in old or (is_mixed and old in text):
@@ -92,12 +92,12 @@ def _check_matches(arguments: EditInput, text: str, old: str) -> None:
     lines = ", ".join(f"{text.count(chr(10), 0, position) + 1:,}" for position in positions[:MAX_MATCHES])
     raise ToolFailed(
         f"old_string occurs {max(len(positions), text.count(old)):,} times in {arguments.file_path}, on lines {lines}"
-        f"{' and more' * (len(positions) > MAX_MATCHES)}. Give more of the surrounding text, or set replace_all."
+        f"{' and more' * (len(positions) > MAX_MATCHES)}. Add surrounding text to old_string, or set replace_all."
     )
 
 
 def _match_positions(text: str, old: str) -> Iterator[int]:
-    """Yield the positions of *old*, including overlapping ones, because then the match is ambiguous."""
+    """Yield each index at which *old* occurs in *text*, also if occurrences overlap, because they are ambiguous too."""
     position = text.find(old)
     while position >= 0:
         yield position
@@ -105,17 +105,17 @@ def _match_positions(text: str, old: str) -> Iterator[int]:
 
 
 def _hint(text: str, old: str) -> str:
-    """Return a hint about *old*, a non-empty text that is not in *text*."""
+    """Return a hint for the error that *old* does not occur in *text*: the most similar place in *text*, if any."""
     if number := _line_ignoring_space(text, old):
-        return f"It differs only in white space from the text that begins on line {number:,}; copy that exactly."
+        return f"It differs only in white space from the text that begins on line {number:,}; copy that text exactly."
     if found := _closest_line(text, old):
         number, line = found
-        return f"The closest line is {number:,}:\n{number:6}\t{line}"
-    return "Nothing in the file resembles it; read the file again."
+        return f"Copy the text from the file; the most similar line is {number:,}:\n{number:6}\t{line}"
+    return "No line of the file is similar to it; read the file again."
 
 
 def _line_ignoring_space(text: str, old: str) -> int | None:
-    """Return the line on which *old* begins in *text* if white space is ignored."""
+    """Return the number of the line in *text* on which *old* begins, ignoring all white space; None if nowhere."""
     squeezed = _without_space(old)
     position = _without_space(text).find(squeezed)
     if not squeezed or position < 0:
@@ -132,7 +132,7 @@ def _without_space(text: str) -> str:
 
 
 def _closest_line(text: str, old: str) -> tuple[int, str] | None:
-    """Return number and content of the line most similar to the first line of *old* that is not in *text*."""
+    """Find the line in *text* most similar to the first line of *old* not in *text*; return number, line or None."""
     old_lines = [line.strip() for line in old.split("\n") if line.strip()]
     if not old_lines:
         return None
@@ -154,7 +154,7 @@ def _closest_line(text: str, old: str) -> tuple[int, str] | None:
 
 
 def _lines_around(text: str, position: int, size: int) -> list[str]:
-    """Return the lines of the *size* characters at *position* and a few around them, numbered like in Read."""
+    """Return the lines of the *size* characters at *position*, with AROUND lines before and after, all with numbers."""
     first = text.count("\n", 0, position)
     last = first + text.count("\n", position, max(position, position + size - 1))
     lines = text.removesuffix("\n").split("\n") if text else []

@@ -1,4 +1,4 @@
-"""The Glob tool: finds files by a pattern of their names, newest first."""
+"""The Glob tool: lists the files whose paths match a pattern such as `**/*.py`, last modified first."""
 
 import contextlib
 from pathlib import Path
@@ -18,21 +18,21 @@ TIME_LIMIT = 30.0
 
 @attrs.frozen(kw_only=True)
 class GlobInput:
-    """Arguments of the Glob tool."""
+    """Arguments of a call of the Glob tool, which lists files whose paths match a pattern."""
 
     pattern: Annotated[str, "The pattern, for example **/*.py or src/*.{ts,tsx}."]
     path: Annotated[str | None, "The directory to search; the project directory if omitted."] = None
 
 
 class Glob(BuiltInTool, name="Glob", input_type=GlobInput, access="read", is_clearable=True):
-    """Tool that finds files by their names."""
+    """Tool with which the model lists the files whose paths match a pattern such as `**/*.py`."""
 
     def paths_affected(self, arguments: GlobInput, workspace: Workspace) -> list[Path]:
-        """Return the searched directory; files outside of it are never found."""
+        """Return the absolute path of the searched directory, for the permission check; no file outside is listed."""
         return [workspace.locate(arguments.path or ".")]
 
     async def run(self, arguments: GlobInput, workspace: Workspace) -> ToolResult:
-        """Return the matching paths. After cancellation a thread may continue reading."""
+        """Return up to SHOWN matching paths, last modified first. After cancellation, a thread may continue reading."""
         wildcard = parse_pattern(arguments.pattern)
         directory = workspace.locate(arguments.path or ".")
         with trio.move_on_after(TIME_LIMIT):
@@ -43,13 +43,13 @@ class Glob(BuiltInTool, name="Glob", input_type=GlobInput, access="read", is_cle
                 lines.append(f"no file matches {arguments.pattern!r} ({len(listing.names):,} files checked)")
             if len(found) > SHOWN:
                 more = len(found) - SHOWN
-                lines.append(f"[{more:,} more match: use a narrower pattern, or give a deeper directory]")
+                lines.append(f"[{more:,} more files match; use a narrower pattern, or give a subdirectory as path]")
             return ToolResult(text="\n".join(filter(None, [*lines, listing.note])))
-        raise ToolFailed(f"Glob was stopped after {TIME_LIMIT:g} s: give a deeper directory as path")
+        raise ToolFailed(f"Glob was stopped after {TIME_LIMIT:g} s. Search fewer files: give a subdirectory as path.")
 
 
 def _newest_sync(directory: Path, listing: WalkResult, wildcard: GlobPattern) -> list[Path]:
-    """Return the matching files, newest first; files of the same age in the order of the listing."""
+    """Return the files of *listing* that match *wildcard*, last modified first; equal times keep the listing order."""
     dated: list[tuple[int, Path]] = []
     for name in filter(wildcard.matches, listing.names):
         path = directory / name

@@ -1,6 +1,6 @@
-"""Images for the model: type and size, read from their bytes.
+"""Check of image files before they are shown to the model: type, size and completeness, read from their bytes.
 
-The API would reject an invalid image again in every later turn, so it must not get into a conversation.
+An invalid image must not enter the conversation, because the Messages API would then reject every later request too.
 """
 
 import base64
@@ -10,20 +10,20 @@ from coterie.agents.errors import ToolFailed
 from coterie.agents.tools.tool import Image, ToolResult
 
 MAX_IMAGE_BYTES = 5 * 1024 * 1024 // 4 * 3
-"""Maximum bytes of an image; in base64 these are the 5 MB that the API allows."""
+"""Maximum size of an image in bytes; encoded in base64 this is 5 MB, the limit of the Messages API."""
 MAX_SIDE = 8_000
 """Maximum width and height of an image in pixels."""
 
 PNG, JPEG, GIF, WEBP = "image/png", "image/jpeg", "image/gif", "image/webp"
 
 _ENDS: Mapping[str, bytes] = {PNG: b"IEND\xaeB`\x82", JPEG: b"\xff\xd9", GIF: b"\x3b"}
-"""Media type -> bytes at the end of an image; WebP has its length at the beginning instead."""
+"""Media type -> bytes that end a complete image. WebP is missing, because it has its length at the beginning."""
 _NO_FRAMES = frozenset({0xC4, 0xC8, 0xCC})
-"""JPEG markers in the range of frame markers that do not start a frame."""
+"""JPEG markers between 0xC0 and 0xCF that, unlike the others, do not start a frame with width and height."""
 
 
 def media_type_of(content: bytes) -> str | None:
-    """Return the media type of an image from its first bytes; None if the model does not support it."""
+    """Return the media type of *content* by its first bytes; None if it is not a PNG, JPEG, GIF or WebP image."""
     if content.startswith(b"\x89PNG\r\n\x1a\n"):
         return PNG
     if content.startswith(b"\xff\xd8\xff"):
@@ -34,7 +34,7 @@ def media_type_of(content: bytes) -> str | None:
 
 
 def show_image(name: str, media_type: str, content: bytes) -> ToolResult:
-    """Return the image *content* and a line about it; *name* is the path given by the model. Raises `ToolFailed`."""
+    """Return a result with the image *content* of the file *name*. Raises `ToolFailed` if the API would reject it."""
     width, height = checked_size(name, media_type, content)
     return ToolResult(
         text=f"[{name}: {media_type}, {width:,} x {height:,} pixels, {len(content):,} bytes]",
@@ -43,7 +43,7 @@ def show_image(name: str, media_type: str, content: bytes) -> ToolResult:
 
 
 def checked_size(name: str, media_type: str, content: bytes) -> tuple[int, int]:
-    """Return width and height of the image *content*. Raises `ToolFailed` if the API would reject it."""
+    """Return width and height of the image *content* in pixels. Raises `ToolFailed` if the API would reject it."""
     if len(content) > MAX_IMAGE_BYTES:
         raise ToolFailed(
             f"{name} is an image over the limit of {MAX_IMAGE_BYTES / 1024**2:g} MB. "
@@ -51,11 +51,11 @@ def checked_size(name: str, media_type: str, content: bytes) -> tuple[int, int]:
         )
     width, height = _size(media_type, content)
     if not width or not height:
-        raise ToolFailed(f"{name} is a damaged image of type {media_type}: it has no width and height.")
+        raise ToolFailed(f"{name} is a damaged {media_type} file: it has no width and height. Use another copy.")
     # More bytes after the end are allowed, because cameras write them.
     is_whole_webp = len(content) >= 8 + int.from_bytes(content[4:8], "little")
     if not (is_whole_webp if media_type == WEBP else _ENDS[media_type] in content[8:]):
-        raise ToolFailed(f"{name} is a damaged image of type {media_type}: its end is missing.")
+        raise ToolFailed(f"{name} is a damaged {media_type} file: its end is missing. Use another copy.")
     if max(width, height) > MAX_SIDE:
         raise ToolFailed(
             f"{name} has {width:,} x {height:,} pixels; the limit is {MAX_SIDE:,} on each side. "
@@ -65,7 +65,7 @@ def checked_size(name: str, media_type: str, content: bytes) -> tuple[int, int]:
 
 
 def _size(media_type: str, content: bytes) -> tuple[int, int]:
-    """Return width and height of an image; zeros if they are missing."""
+    """Return width and height of the image *content* in pixels, read from its header; zeros if they are missing."""
     if media_type == PNG:
         return int.from_bytes(content[16:20]), int.from_bytes(content[20:24])
     if media_type == GIF:
@@ -74,7 +74,7 @@ def _size(media_type: str, content: bytes) -> tuple[int, int]:
 
 
 def _jpeg_size(content: bytes) -> tuple[int, int]:
-    """Return width and height of the first frame, which follows any number of other segments; zeros if missing."""
+    """Return width and height of a JPEG image from its first frame segment; zeros if it has no complete frame."""
     place = 2
     while len(content) >= place + 9 and content[place] == 0xFF:
         marker = content[place + 1]
@@ -86,7 +86,7 @@ def _jpeg_size(content: bytes) -> tuple[int, int]:
 
 
 def _webp_size(content: bytes) -> tuple[int, int]:
-    """Return width and height from the first chunk, which has one of three formats; zeros for any other."""
+    """Return width and height of a WebP image from its first chunk (VP8, VP8L or VP8X); zeros for other chunks."""
     kind, body = content[12:16], content[20:30]
     if len(body) < 10:
         return 0, 0

@@ -1,4 +1,4 @@
-"""The NotebookEdit tool: replaces, adds or deletes one cell."""
+"""The NotebookEdit tool: replaces, inserts or deletes one cell of a Jupyter notebook."""
 
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ EditMode = Literal["replace", "insert", "delete"]
 
 @attrs.frozen(kw_only=True)
 class NotebookEditInput:
-    """Arguments of the NotebookEdit tool."""
+    """Arguments of a call of the NotebookEdit tool, which changes one cell of a Jupyter notebook."""
 
     notebook_path: Annotated[str, "The notebook, absolute or relative to the project directory."]
     cell_id: Annotated[str | None, "The id of the cell, as shown by Read."] = None
@@ -34,14 +34,14 @@ class NotebookEditInput:
 
 
 class NotebookEdit(BuiltInTool, name="NotebookEdit", input_type=NotebookEditInput, access="edit", is_clearable=True):
-    """Tool that changes one cell of a notebook."""
+    """Tool with which the model replaces, inserts or deletes one cell of a Jupyter notebook."""
 
     def paths_affected(self, arguments: NotebookEditInput, workspace: Workspace) -> list[Path]:
-        """Return the path of the notebook."""
+        """Return the absolute path of the notebook to change, for the permission check."""
         return [workspace.target(arguments.notebook_path).path]
 
     async def run(self, arguments: NotebookEditInput, workspace: Workspace) -> ToolResult:
-        """Change the notebook as `change_file` does."""
+        """Change the notebook file. Raises `ToolFailed` if it is invalid, was not read before, or lacks the cell."""
         name = arguments.notebook_path
         if not name.endswith(SUFFIX):
             raise ToolFailed(
@@ -51,7 +51,7 @@ class NotebookEdit(BuiltInTool, name="NotebookEdit", input_type=NotebookEditInpu
 
 
 def _edit(arguments: NotebookEditInput, existing: FileVersion | None) -> tuple[str, str]:
-    assert existing is not None, "an edited file exists"
+    assert existing is not None, "`change_file` passes an existing file"
     name = arguments.notebook_path
     try:
         notebook = Notebook.read(existing.text)
@@ -62,12 +62,12 @@ def _edit(arguments: NotebookEditInput, existing: FileVersion | None) -> tuple[s
     except ValueError as exc:
         raise ToolFailed(f"{name} was not changed: {exc}.") from exc
     if len(text) > LARGEST:
-        raise ToolFailed(f"{name} would exceed the limit of {LARGEST // 1024**2} MB.")
+        raise ToolFailed(f"The change would make {name} exceed {LARGEST // 1024**2} MB; insert less text")
     return text, f"{report} in {name}"
 
 
 def _changed(arguments: NotebookEditInput, notebook: Notebook) -> tuple[str, str]:
-    """Return the new text of the notebook and a report. Raises `ValueError` for an invalid change."""
+    """Return the notebook text after the change, and a report for the model. Raises `ValueError` if impossible."""
     is_named = arguments.cell_id is not None or arguments.cell_number is not None
     if arguments.edit_mode == "insert":
         after = notebook.find(arguments.cell_id, arguments.cell_number).number if is_named else 0
@@ -86,6 +86,6 @@ def _changed(arguments: NotebookEditInput, notebook: Notebook) -> tuple[str, str
         raise ValueError("new_source is missing: give the complete source of the cell")
     text = notebook.replaced(cell, arguments.new_source, arguments.cell_type)
     if text == notebook.text:
-        raise ValueError(f"{cell.label} already has this source and type")
+        raise ValueError(f"{cell.label} already has this source and type; give another new_source or cell_type")
     has_run = bool(cell.outputs) or cell.execution_count is not None
     return text, f"replaced {cell.label}{', and removed the outputs of the old code,' if has_run else ''}"

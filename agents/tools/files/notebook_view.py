@@ -1,4 +1,4 @@
-"""Text and image view of a notebook for the model."""
+"""View of a Jupyter notebook for the model: cells and their outputs as text, and images in outputs as images."""
 
 import base64
 import binascii
@@ -15,29 +15,29 @@ from coterie.agents.tools.files.notebook import Cell, Notebook, joined
 from coterie.agents.tools.tool import Image, ToolResult
 
 OUTPUT_LIMIT = 4_000
-"""Maximum characters shown of one output."""
+"""Maximum characters shown of one output of a cell."""
 LINE_LIMIT = 2_000
-"""Maximum characters shown of one line."""
+"""Maximum characters shown of one line of a cell or of an output."""
 MAX_IMAGES = 10
-"""Maximum number of images in one view."""
+"""Maximum number of output images that one view of a notebook shows."""
 MAX_IMAGE_BYTES = 8 * 1024 * 1024
-"""Maximum bytes of all images in one view, before base64 encoding."""
+"""Maximum bytes of all output images together in one view of a notebook, before base64 encoding."""
 
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _TEXTS = ("text/plain", "text/markdown", "text/latex", "application/json", "text/html", "image/svg+xml")
-"""Text formats of an output, in order of preference."""
+"""Media types of an output that are shown as text; of several, only the first in this order is shown."""
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
-"""Terminal control sequences, such as colours, in stored outputs."""
+"""Pattern of terminal control sequences, such as color codes, and control characters, which are removed from text."""
 
 
 def show_notebook(name: str, notebook: Notebook, *, first: int, count: int | None, tokens: int) -> ToolResult:
-    """Show *count* cells from *first* on, in at most *tokens*; *name* is the path as given by the model.
+    """Return *count* cells of *notebook* (None: all) from number *first* on as a result; *name* is its path.
 
-    Raises `ToolFailed` that says how many cells fit.
+    Raises `ToolFailed` if there is no cell *first*. If the cells exceed *tokens* tokens, the error says how many fit.
     """
     total = len(notebook)
     if first > max(total, 1):
-        raise ToolFailed(f"{name} has only {total:,} cells, so there is no cell {first:,}")
+        raise ToolFailed(f"{name} has only {total:,} cells, so there is no cell {first:,}. Use a smaller offset.")
     version = ".".join(map(str, notebook.version))
     view = _View(lines=[f"[{name}: {total:,} cell{'s' * (total != 1)}, {notebook.language}, nbformat {version}]"])
     shown = notebook.cells[first - 1 : None if count is None else first - 1 + count]
@@ -46,7 +46,7 @@ def show_notebook(name: str, notebook: Notebook, *, first: int, count: int | Non
         if view.tokens > tokens:
             fitting = cell.number - first
             raise ToolFailed(
-                f"{name} from cell {first:,} on has over {tokens:,} tokens. {fitting:,} cells fit: use offset={first} "
+                f"{name} has over {tokens:,} tokens from cell {first:,} on. {fitting:,} cells fit: use offset={first} "
                 f"and limit={fitting}, which count cells in a notebook."
                 if fitting
                 else f"Cell {first:,} of {name} alone has over {tokens:,} tokens. Search it with Grep or a command."
@@ -58,7 +58,7 @@ def show_notebook(name: str, notebook: Notebook, *, first: int, count: int | Non
 
 @attrs.define(eq=False)
 class _View:
-    """View under construction: its lines, images and token count."""
+    """Collector of the lines, images and estimated tokens of a notebook view, to which cells are added one by one."""
 
     lines: list[str]
     images: list[Image] = attrs.field(factory=list)
@@ -66,7 +66,7 @@ class _View:
     _image_bytes: int = 0
 
     def add(self, cell: Cell) -> None:
-        """Add a cell with its outputs."""
+        """Append *cell* with its outputs to the view, and add the estimate of its tokens to `tokens`."""
         before, images = len(self.lines), len(self.images)
         id_ = "" if cell.id is None else f" id={_clean(cell.id)}"
         run = "" if cell.execution_count is None else f" run={cell.execution_count}"
@@ -130,7 +130,7 @@ def _labelled(label: str, text: str) -> Iterator[str]:
 
 
 def _clean(text: str) -> str:
-    """Remove terminal control sequences and carriage returns, and replace unpaired surrogates, invalid in JSON."""
+    """Return *text* without terminal control sequences, with line ends LF, and with "?" for unpaired surrogates."""
     plain = _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     return plain.encode("utf-8", "replace").decode()
 

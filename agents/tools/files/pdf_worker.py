@@ -1,4 +1,4 @@
-"""Worker process that extracts pages of a PDF.
+"""Worker process of the Read tool that copies the requested pages of a PDF to a new, smaller PDF.
 
 Reads a `PdfRequest` from standard input and writes `PdfPages` to standard output, both as ASCII JSON. Imports only the
 standard library, and pypdf from the directory in the request.
@@ -15,47 +15,47 @@ import sys
 from typing import Any, NamedTuple
 
 LIFETIME = 60
-"""Seconds after which the script ends, in case its parent has died."""
+"""Seconds after which SIGALRM kills the worker process, in case the agent process that started it has died."""
 MEMORY = 2 * 1024**3
-"""Maximum bytes of address space."""
+"""Limit of the address space of the worker process in bytes, because a malicious PDF can need any amount."""
 MAX_PAGES_BY_DEFAULT = 10
-"""Maximum number of pages of a PDF that is shown completely if no pages are given."""
+"""Maximum number of pages of a PDF that is shown completely if the call of Read names no pages."""
 MAX_BYTES = 6 * 1024 * 1024
-"""Maximum bytes of the shown pages; base64 adds a third, and a request may have 32 MB in all."""
+"""Maximum bytes of the extracted PDF; base64 adds a third, and an API request may have 32 MB in all."""
 PYPDF_ERRORS = (ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError)
-"""Further exceptions that pypdf raises for invalid files; they only show that the file is damaged."""
+"""Built-in exceptions that pypdf raises for damaged PDFs, in addition to its own `PyPdfError`."""
 
 
 class PdfRequest(NamedTuple):
-    """Request to extract pages of a PDF."""
+    """Request to the worker process to extract the pages *first* to *last* of the PDF at *path*."""
 
     path: str
     packages: str
-    """Directory that contains pypdf."""
+    """Directory that contains the package pypdf; the worker appends it to `sys.path`."""
     first: int | None
-    """First page, counted from 1; None for all pages, if there are at most MAX_PAGES_BY_DEFAULT."""
+    """First page to extract, counted from 1; None for all pages, which fails if there are over MAX_PAGES_BY_DEFAULT."""
     last: int | None
 
 
 class PdfPages(NamedTuple):
-    """Extracted pages, or the reason why there are none."""
+    """Answer of the worker process: the extracted pages as a new PDF, or the problem that prevented it."""
 
     total: int = 0
-    """Number of pages of the file."""
+    """Number of all pages in the original file; 0 if the file cannot be read."""
     first: int = 0
     last: int = 0
     data: str = ""
-    """The pages as a PDF in base64; empty after a problem."""
+    """Extracted pages as a new PDF, encoded in base64; empty after a problem."""
     size: int = 0
-    """Bytes of the extracted PDF."""
+    """Size of the extracted PDF in bytes; also set if it is too large to be returned."""
     problem: str | None = None
-    """Reason why no pages are returned: encrypted, damaged, long, beyond, heavy."""
+    """Problem: encrypted, damaged, long (needs a range), beyond (no such page) or heavy (over MAX_BYTES); else None."""
     reason: str = ""
-    """Error message of pypdf."""
+    """Message of the exception, such as of pypdf, if `problem` is "encrypted" or "damaged"; else empty."""
 
 
 def extract(request: PdfRequest) -> PdfPages:
-    """Extract the requested pages to a new PDF, without any other content of the file."""
+    """Copy only the requested pages to a new PDF. Problems with the file are returned, not raised."""
     from pypdf import PdfReader  # noqa: PLC0415 - importable only after the request is read
     from pypdf.errors import DependencyError, PyPdfError  # noqa: PLC0415
 
@@ -98,7 +98,7 @@ def _extract(reader: Any, request: PdfRequest) -> PdfPages:
 
 
 def main() -> None:
-    """Process one request from standard input."""
+    """Limit time and memory of this process, read a request from standard input, and write the answer to stdout."""
     signal.alarm(LIFETIME)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     request = PdfRequest(**json.load(sys.stdin))

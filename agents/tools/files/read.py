@@ -1,4 +1,4 @@
-"""The Read tool: shows text files, notebooks, PDFs and images."""
+"""The Read tool: shows the model a text file, Jupyter notebook, PDF or image, or a part of it."""
 
 import codecs
 import io
@@ -24,11 +24,11 @@ from coterie.agents.tools.workspace.file_change import LARGEST, missing_file_hin
 WHOLE_FILE_LIMIT = 256 * 1024
 TOKEN_LIMIT = 25_000
 LINE_LIMIT = 2_000
-"""Maximum characters shown of one line."""
+"""Maximum characters shown of one line of a text file."""
 SNIFFED = 8 * 1024
-"""Bytes at the beginning of a file that are searched for NUL bytes, which show that it is binary."""
+"""Number of bytes at the beginning of a file in which a NUL byte shows that the file is binary."""
 LINE_BYTES = 4 * LINE_LIMIT + 1
-"""Bytes read of a line; a longer line exceeds LINE_LIMIT, because a character has at most four bytes."""
+"""Maximum bytes read of one line to show it: enough for over LINE_LIMIT characters, which have at most four bytes."""
 
 NOT_UTF8 = "[not valid UTF-8: invalid bytes are shown as \N{REPLACEMENT CHARACTER}]"
 EMPTY = "[the file is empty]"
@@ -36,7 +36,7 @@ EMPTY = "[the file is empty]"
 
 @attrs.frozen(kw_only=True)
 class ReadInput:
-    """Arguments of the Read tool."""
+    """Arguments of a call of the Read tool, which shows a file or a part of it."""
 
     file_path: Annotated[str, "The file, absolute or relative to the project directory."]
     offset: Annotated[int, "The number of the first line to show; in a notebook, of the first cell."] = 1
@@ -45,14 +45,14 @@ class ReadInput:
 
 
 class Read(BuiltInTool, name="Read", input_type=ReadInput, access="read", is_clearable=True, result_cap=None):
-    """Tool that shows a text file, a notebook or a PDF, or a part of it, or an image."""
+    """Tool with which the model views a text file, notebook, PDF or image, or a part of it."""
 
     def paths_affected(self, arguments: ReadInput, workspace: Workspace) -> list[Path]:
-        """Return the path of the file."""
+        """Return the absolute path of the file to show, for the permission check."""
         return [workspace.locate(arguments.file_path)]
 
     async def run(self, arguments: ReadInput, workspace: Workspace) -> ToolResult:
-        """Return the requested content. After cancellation, a thread may continue reading, but no process remains."""
+        """Return the requested part and record the file as read. After cancellation, a thread may continue reading."""
         path = workspace.locate(arguments.file_path)
         result, content = await trio.to_thread.run_sync(_read_sync, arguments, path, abandon_on_cancel=True)
         if result is None:
@@ -64,14 +64,14 @@ class Read(BuiltInTool, name="Read", input_type=ReadInput, access="read", is_cle
 
 
 def _read_sync(arguments: ReadInput, path: Path) -> tuple[ToolResult | None, bytes | None]:
-    """Return the result and the content of the file.
+    """Return the result for the model and the whole content of the file. Raises `ToolFailed`.
 
-    The result is None for a PDF, and the content is None for a file that is too large to be edited.
+    The result is None for a PDF, which the caller shows. The content is None for a file too large to be edited.
     """
     if arguments.offset < 1:
-        raise ToolFailed(f"offset is {arguments.offset}, but lines are counted from 1")
+        raise ToolFailed(f"offset is {arguments.offset}, but lines are counted from 1. Give a number of at least 1.")
     if arguments.limit is not None and arguments.limit < 1:
-        raise ToolFailed(f"limit is {arguments.limit}, but must be at least 1")
+        raise ToolFailed(f"limit is {arguments.limit}, but must be at least 1. Omit it to show all lines.")
     try:
         size = _checked_size(arguments, path)
         with path.open("rb") as file:
@@ -93,16 +93,16 @@ def _read_sync(arguments: ReadInput, path: Path) -> tuple[ToolResult | None, byt
     except (FileNotFoundError, NotADirectoryError) as exc:
         raise ToolFailed(f"{arguments.file_path} does not exist{missing_file_hint(path)}") from exc
     except OSError as exc:
-        raise ToolFailed(f"{arguments.file_path} cannot be read: {exc.strerror}") from exc
+        raise ToolFailed(f"{arguments.file_path} cannot be read: {exc.strerror}. Check its permissions.") from exc
 
 
 def _checked_size(arguments: ReadInput, path: Path) -> int:
-    """Return the size of the file. Raises `ToolFailed` for anything but a regular file; opening a pipe would block."""
+    """Return the size of the file in bytes. Raises `ToolFailed` unless it is a regular file; a pipe would block."""
     status = path.stat()
     if stat.S_ISDIR(status.st_mode):
         raise ToolFailed(f"{arguments.file_path} is a directory. List it with Glob or ls.")
     if not stat.S_ISREG(status.st_mode):
-        raise ToolFailed(f"{arguments.file_path} is not a regular file")
+        raise ToolFailed(f"{arguments.file_path} is not a regular file, but a pipe or device. Read another file.")
     return status.st_size
 
 
@@ -114,7 +114,7 @@ def _binary(arguments: ReadInput, content: bytes) -> ToolResult:
 
 
 def _notebook(arguments: ReadInput, content: bytes) -> ToolResult:
-    """Show the cells; if the content is not a valid notebook, show its lines, so that the model can repair it."""
+    """Return the cells of the notebook *content*; its lines if it is invalid, so that the model can repair it."""
     try:
         notebook = Notebook.read(content.decode())
     except ValueError as exc:
@@ -157,12 +157,12 @@ def _numbered(arguments: ReadInput, file: BinaryIO) -> str:
         if len(shown) == arguments.limit:
             break
     if not shown and arguments.offset > 1:
-        raise ToolFailed(f"{arguments.file_path} has only {seen:,} lines, so there is no line {arguments.offset:,}")
+        raise ToolFailed(f"{arguments.file_path} has only {seen:,} lines, so offset={arguments.offset} is too large.")
     return "\n".join(([] if is_clean else [NOT_UTF8]) + (shown or [EMPTY]))
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
-    """Yield the beginning and the size of each line, both without the line end; uses bounded memory."""
+    """Yield the first LINE_BYTES bytes and the full size of each line, both without LF, in bounded memory."""
     while piece := file.readline(LINE_BYTES):
         size, last = len(piece), piece
         while not last.endswith(b"\n") and (last := file.readline(WHOLE_FILE_LIMIT)):
@@ -171,7 +171,7 @@ def _lines(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
 
 
 def _decode(piece: bytes, *, is_whole: bool) -> tuple[str, bool]:
-    """Decode *piece*; also return True if it is valid. Without *is_whole* the last character may be incomplete."""
+    """Return *piece* as text, and True if it is valid UTF-8; unless *is_whole*, drop an incomplete last character."""
     try:
         return codecs.getincrementaldecoder("utf-8")().decode(piece, final=is_whole), True
     except UnicodeDecodeError:

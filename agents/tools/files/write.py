@@ -1,4 +1,4 @@
-"""The Write tool, and the change of a file that all tools with write access share."""
+"""The Write tool, and `change_file`, the function with which Write, Edit and NotebookEdit change a file."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,22 +13,22 @@ from coterie.agents.tools.workspace.file_change import FileVersion, encoded, mis
 from coterie.memory.store.change import MemoryChange
 
 FileEdit = Callable[[FileVersion | None], tuple[str, str]]
-"""Function that takes the current version of a file, and returns its new text and a report for the model."""
+"""Function that gets the current version of a file (None: missing) and returns its new text and a report."""
 
 
 @attrs.frozen(kw_only=True)
 class WriteInput:
-    """Arguments of the Write tool."""
+    """Arguments of a call of the Write tool, which creates or replaces a file."""
 
     file_path: Annotated[str, "The file, absolute or relative to the project directory."]
     content: Annotated[str, "The complete new content of the file."]
 
 
 async def change_file(name: str, workspace: Workspace, edit: FileEdit, *, must_exist: bool = True) -> ToolResult:
-    """Replace the content of the file *name* with the text that *edit* returns; return its report.
+    """Replace the content of the file *name* with the text that *edit* returns; return the report of *edit*.
 
     The file is written completely or not at all. Once started, the change completes even if the call is cancelled.
-    Raises `ToolFailed`, also if the model has not read the current version.
+    Raises `ToolFailed`, for example if *must_exist* and it is missing, or if the model has not read this version.
     """
 
     def change_sync() -> tuple[Path, bytes, MemoryChange | None, str]:
@@ -48,14 +48,14 @@ async def change_file(name: str, workspace: Workspace, edit: FileEdit, *, must_e
 
 
 class Write(BuiltInTool, name="Write", input_type=WriteInput, access="edit", is_clearable=True):
-    """Tool that creates a file or replaces its whole content."""
+    """Tool with which the model creates a file or replaces its whole content."""
 
     def paths_affected(self, arguments: WriteInput, workspace: Workspace) -> list[Path]:
-        """Return the path of the file."""
+        """Return the absolute path of the file to write, for the permission check."""
         return [workspace.target(arguments.file_path).path]
 
     async def run(self, arguments: WriteInput, workspace: Workspace) -> ToolResult:
-        """Write the file as `change_file` does."""
+        """Write the file and return a report. Raises `ToolFailed` if the model has not read the existing version."""
 
         def write(existing: FileVersion | None) -> tuple[str, str]:
             content = encoded(arguments.content)

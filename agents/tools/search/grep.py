@@ -1,4 +1,4 @@
-"""The Grep tool: searches files for a regular expression."""
+"""The Grep tool: searches files, line by line, for a regular expression in Python syntax."""
 
 import json
 import stat
@@ -21,12 +21,12 @@ MAX_LINES = 10_000
 MAX_CONTEXT = 100
 FIRST_BATCH = 200
 COMMON = 50
-"""If a search of the first FIRST_BATCH files finds more lines than this, ripgrep would exclude few of the others."""
+"""If the first FIRST_BATCH files have more result lines than this, ripgrep is not run: it would exclude few files."""
 
 
 @attrs.frozen(kw_only=True)
 class GrepInput:
-    """Arguments of the Grep tool."""
+    """Arguments of a call of the Grep tool, which searches files for a regular expression."""
 
     pattern: Annotated[str, "The regular expression, in Python syntax."]
     path: Annotated[str | None, "The file or directory to search; the project directory if omitted."] = None
@@ -41,21 +41,21 @@ class GrepInput:
 
 @attrs.frozen(kw_only=True)
 class Grep(BuiltInTool, name="Grep", input_type=GrepInput, access="read", is_clearable=True, result_cap=20_000):
-    """Tool that searches the contents of files."""
+    """Tool with which the model searches the contents of files for a regular expression."""
 
     time_limit: float = 30.0
     """Seconds after which a search is stopped, because some regular expressions take exponential time."""
     ripgrep: str | None = attrs.field(factory=installed_ripgrep)
-    """Path of ripgrep, which excludes files without a match; None to search all files in Python."""
+    """Path of the program ripgrep, which finds files without a match, to be skipped; None to search all in Python."""
 
     def paths_affected(self, arguments: GrepInput, workspace: Workspace) -> list[Path]:
-        """Return the searched file or directory; nothing outside of it is read."""
+        """Return the absolute path of the searched file or directory, for the permission check."""
         return [workspace.locate(arguments.path or ".")]
 
     async def run(self, arguments: GrepInput, workspace: Workspace) -> ToolResult:
-        """Return the matches in the order of the paths.
+        """Return matching files, lines or counts, as `output_mode` says, in the order of the paths.
 
-        Cancellation kills the worker processes; a thread may continue listing files.
+        Raises `ToolFailed` after `time_limit`. Cancellation kills the worker process; a thread may still list files.
         """
         if not 0 <= arguments.context <= MAX_CONTEXT:
             raise ToolFailed(f"context is {arguments.context}, but must be from 0 to {MAX_CONTEXT} lines")
@@ -72,7 +72,7 @@ class Grep(BuiltInTool, name="Grep", input_type=GrepInput, access="read", is_cle
 
 
 async def _files(arguments: GrepInput, workspace: Workspace) -> tuple[WalkResult, list[tuple[str, str]]]:
-    """Return the result of the walk, and path and display name of each file to search."""
+    """Return the listing of the searched directory, and path and display name of each file to search."""
     path = workspace.locate(arguments.path or ".")
     # A pattern without a directory applies to file names in all directories.
     pattern = arguments.glob if arguments.glob is None or "/" in arguments.glob else f"**/{arguments.glob}"
@@ -92,14 +92,14 @@ def _is_file_sync(path: Path, name: str) -> bool:
     try:
         mode = path.stat().st_mode
     except OSError as exc:
-        raise ToolFailed(f"{name} cannot be searched: {exc.strerror}") from exc
+        raise ToolFailed(f"{name} cannot be searched: {exc.strerror}. Give another path.") from exc
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-        raise ToolFailed(f"{name} cannot be searched: it is neither a regular file nor a directory")
+        raise ToolFailed(f"{name} cannot be searched: it is neither a regular file nor a directory. Give another path.")
     return stat.S_ISREG(mode)
 
 
 async def _search(arguments: GrepInput, files: list[tuple[str, str]], ripgrep: str | None) -> GrepResult:
-    """Search the files in Python; files that ripgrep excludes are skipped, which does not change the result."""
+    """Search *files*, pairs of path and display name, in Python, except files in which ripgrep finds no match."""
     pattern = byte_pattern(arguments.pattern, ignore_case=arguments.ignore_case)
     if ripgrep is None or pattern is None or len(files) <= FIRST_BATCH:
         return await _search_in_worker(arguments, files)
@@ -114,7 +114,7 @@ async def _search(arguments: GrepInput, files: list[tuple[str, str]], ripgrep: s
 async def _search_in_worker(
     arguments: GrepInput, files: list[tuple[str, str]], *, excluded: frozenset[str] = frozenset(), shown: int = 0
 ) -> GrepResult:
-    """Search the files, except *excluded*, in a worker process; earlier files have given *shown* lines."""
+    """Search *files* except *excluded* in a worker process; *shown* lines of earlier files count towards the limit."""
     request = GrepRequest(
         pattern=arguments.pattern,
         ignore_case=arguments.ignore_case,
@@ -127,7 +127,7 @@ async def _search_in_worker(
     )
     found = GrepResult(**json.loads(await run_worker("search/grep_worker.py", json.dumps(request._asdict()).encode())))
     if found.error is not None:
-        raise ToolFailed(f"{arguments.pattern!r} is not a valid Python regular expression: {found.error}")
+        raise ToolFailed(f"{arguments.pattern!r} is not a valid regular expression; correct it: {found.error}")
     return found
 
 

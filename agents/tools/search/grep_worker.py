@@ -1,4 +1,4 @@
-"""Worker process that searches files for a regular expression.
+"""Worker process of the Grep tool, which searches files for a regular expression.
 
 Runs as a script and imports only the standard library, so that it starts in a few milliseconds. Reads a `GrepRequest`
 from standard input and writes a `GrepResult` to standard output, both as ASCII JSON, which can represent any file name.
@@ -19,16 +19,16 @@ from typing import Literal, NamedTuple
 Mode = Literal["files_with_matches", "content", "count"]
 
 LIFETIME = 60
-"""Seconds after which the script ends, in case its parent has died."""
+"""Seconds after which SIGALRM kills the worker process, in case the agent process that started it has died."""
 SNIFFED = 8 * 1024
-"""Bytes at the beginning of a file that are searched for NUL bytes, which show that it is binary."""
+"""Number of bytes at the beginning of a file in which a NUL byte shows that the file is binary."""
 LARGEST = 256 * 1024 * 1024
 LINE_LIMIT = 500
-"""Maximum characters shown of one line."""
+"""Maximum characters shown of one line of a searched file."""
 
 
 class GrepRequest(NamedTuple):
-    """Request to search files."""
+    """Request of the Grep tool to the worker process: a regular expression, options, and the files to search."""
 
     pattern: str
     ignore_case: bool
@@ -36,28 +36,28 @@ class GrepRequest(NamedTuple):
     context: int
     limit: int
     files: list[tuple[str, str]]
-    """Path and display name of each file."""
+    """Path and display name (as shown to the model) of each file, in the order of the search."""
     excluded: list[int] = []  # noqa: RUF012 - default of a NamedTuple that is never mutated
-    """Indexes of files that are text and have no match."""
+    """Indexes in `files` of text files that are known to have no match; they count as searched, but are not read."""
     is_continued: bool = False
-    """True if files searched earlier had matches, so that a separator precedes the next match."""
+    """True if an earlier request of this search had matches, so that the separator `--` precedes the next match."""
 
 
 class GrepResult(NamedTuple):
-    """Result of a search."""
+    """Answer of the worker process: result lines, and the numbers of files searched and skipped."""
 
     lines: list[str] = []  # noqa: RUF012 - default of a NamedTuple that is never mutated
     is_cut: bool = False
-    """True if there are more lines than the limit of the request."""
+    """True if there are more result lines than the limit of the request, so that `lines` is incomplete."""
     searched: int = 0
     binary: int = 0
     large: int = 0
     unreadable: int = 0
     error: str | None = None
-    """Reason why the pattern is invalid."""
+    """Reason why the regular expression of the request is invalid, so that nothing was searched; else None."""
 
     def joined(self, later: "GrepResult") -> "GrepResult":
-        """Merge this result with that of *later* files."""
+        """Return this result merged with *later*, the result of the files that follow: lines and counts are added."""
         return later._replace(
             lines=self.lines + later.lines,
             searched=self.searched + later.searched,
@@ -68,11 +68,11 @@ class GrepResult(NamedTuple):
 
 
 class SkippedFile(Exception):
-    """A file is skipped; the only argument is the field of `GrepResult` that counts such files."""
+    """Raised for a file that is not searched; the argument is the reason: "binary", "large" or "unreadable"."""
 
 
 def search(request: GrepRequest) -> GrepResult:
-    """Search the files in order until the limit of lines is exceeded."""
+    """Search the files in order until the limit of result lines. An invalid pattern sets `error` instead of raising."""
     try:
         regex = re.compile(request.pattern, re.IGNORECASE if request.ignore_case else 0)
     except (re.error, OverflowError, RecursionError) as exc:
@@ -124,12 +124,12 @@ def _file_lines(request: GrepRequest, regex: re.Pattern[str], path: str, name: s
 
 
 def open_file(path: str, flags: int) -> int:
-    """Open a file without following a link or waiting for a pipe, which may have replaced it since the listing."""
+    """Opener for `open`: does not follow a link or wait for a pipe, one of which may have replaced the file *path*."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def read_beginning(descriptor: int) -> bytes:
-    """Return the first bytes of a file. Raises `SkippedFile` if it is not to be searched, and `OSError`."""
+    """Return the first SNIFFED bytes of an open file. Raises `SkippedFile` if it is binary, large or not regular."""
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         raise SkippedFile("unreadable")

@@ -1,7 +1,7 @@
-"""Ripgrep as a filter that excludes files without a match.
+"""Ripgrep as a fast filter: finds files without a match, so that the slower search in Python can skip these files.
 
-Python searches decoded text, and other engines define classes, case and line ends differently. To exclude files without
-a match, a pattern for ripgrep may match too much but never too little. So each part of an expression is translated to a
+Python searches decoded text, and ripgrep defines classes, case and line ends differently. To find files without a
+match, a pattern for ripgrep may match too much but never too little. So each part of an expression is translated to a
 byte pattern that matches the same or more, independent of Unicode tables.
 """
 
@@ -18,25 +18,25 @@ import trio
 from coterie.agents.tools.search.grep_worker import SkippedFile, open_file, read_beginning
 
 OLDEST = (14, 1)
-"""Oldest trusted version: it has all options and no known bug that misses matches."""
+"""Oldest version of ripgrep that is used: it has all OPTIONS, and no known bug that misses matches."""
 OPTIONS = (
     *("--no-config", "--no-ignore", "--hidden", "--no-mmap", "--regex-size-limit=10M"),
     *("--text", "--encoding=none", "--no-unicode", "--files-with-matches", "--null"),
 )
-"""Options to search exactly the given files as raw bytes and to print only names."""
+"""Options with which ripgrep searches all given files as raw bytes, and prints the names of files with a match."""
 BATCH = 500_000
-"""Maximum bytes of the paths on one command line; the system allows about 2,000,000 in all."""
+"""Bytes of paths after which a further run of ripgrep is started; one command line may have about 2,000,000."""
 
 _trusted: dict[str, bool] = {}
 
 ASCII = frozenset(map(chr, range(128)))
 BEYOND = r"[\x80-\xff]+"
-"""A non-ASCII character, or invalid UTF-8, which Python decodes to a replacement character."""
+"""Byte pattern that matches a non-ASCII character, or invalid UTF-8, which Python decodes to U+FFFD."""
 ANY = rf"(?:[\x00-\x09\x0b-\x7f]|{BEYOND})"
 ANYWHERE = "(?:)"
-"""Replaces assertions about a position, because Python does not see byte order marks and carriage returns."""
+"""Pattern that matches everywhere, in place of `^` and `$`: ripgrep sees BOM and CR in a line, Python does not."""
 SAME_LETTERS = {"i": "\u0130\u0131", "k": "\u212a", "s": "\u017f"}
-"""ASCII letter -> non-ASCII letters that are equal to it if case is ignored."""
+"""ASCII letter -> non-ASCII letters that Python treats as equal to the letter if case is ignored."""
 REPETITION_DIGITS = 3
 
 _DIGITS = frozenset(filter(str.isdigit, ASCII))
@@ -58,22 +58,22 @@ _TOKEN = re.compile(
 )
 _ITEM = re.compile(r"(?P<first>\\.|.)(?:-(?P<last>\\.|.))?", re.DOTALL)
 _WARNED_OF = re.compile(r"^\[|--|&&|~~|\|\|")
-"""Parts of a set for which Python issues a warning, because their meaning may change."""
+"""Parts of a set `[...]` for which Python warns that their meaning may change; such a set is not translated."""
 
 
 @functools.cache
 def installed_ripgrep() -> str | None:
-    """Return the absolute path of ripgrep; None if it is not installed. Searches PATH once per process."""
+    """Return the absolute path of ripgrep from PATH, searched once per process; None if it is not installed."""
     program = shutil.which("rg")
     # With a relative entry of PATH this could be a program in the searched directory.
     return program if program is not None and Path(program).is_absolute() else None
 
 
 async def files_without(program: str, pattern: str, files: Sequence[str]) -> frozenset[str]:
-    """Return the text files among *files*, absolute paths, without a line that matches the byte *pattern*.
+    """Return the text files among *files*, absolute paths, in which ripgrep finds no line that matches *pattern*.
 
-    Empty if *program* is not ripgrep, is too old, or fails in any way. Cancellation kills the program; a thread may
-    continue checking files.
+    Returns an empty set if *program* is not ripgrep, is too old, or fails in any way. Cancellation kills the program; a
+    thread may continue checking files.
     """
     if not await _is_trusted(program):
         return frozenset()
@@ -99,7 +99,7 @@ async def _is_trusted(program: str) -> bool:
 
 
 async def _run(program: str, *arguments: str) -> bytes | None:
-    """Run the program and return its output; None if it fails or prints to stderr."""
+    """Run *program* with *arguments* and return its output; None if the program fails or prints to stderr."""
     try:
         ended = await trio.run_process(
             [program, *arguments], stdin=subprocess.DEVNULL, capture_stdout=True, capture_stderr=True, check=False
@@ -111,7 +111,7 @@ async def _run(program: str, *arguments: str) -> bytes | None:
 
 
 def _is_text_sync(path: str) -> bool:
-    """Return False also for large and unreadable files, which are left to the Python search."""
+    """Return True if *path* is a non-empty text file, and False also if it is too large or unreadable. Blocks."""
     try:
         descriptor = open_file(path, os.O_RDONLY)
     except OSError:
@@ -140,13 +140,13 @@ def _batches(files: Sequence[str]) -> Iterator[list[str]]:
 
 
 class _Untranslatable(Exception):
-    """A part of the expression has no safe translation."""
+    """Raised for a part of a regular expression that cannot be translated for ripgrep without missing matches."""
 
 
 def byte_pattern(expression: str, *, ignore_case: bool) -> str | None:
-    """Translate *expression* to an ASCII pattern for single lines of bytes; None if it cannot be translated.
+    """Translate the Python regular expression *expression* to a ripgrep pattern that matches the same lines or more.
 
-    The result for an invalid *expression* may be a pattern or None.
+    Returns None if a part cannot be translated. An invalid *expression* may give a pattern or None.
     """
     ignore_case = ignore_case or expression.startswith(_IGNORES_CASE)
     position = len(_IGNORES_CASE) if expression.startswith(_IGNORES_CASE) else 0
@@ -180,14 +180,14 @@ def _part(token: re.Match[str], *, ignore_case: bool) -> str:
 
 
 def _repetition(least: str, most: str) -> str:
-    """Translate a counted repetition; greedy, lazy and possessive variants match the same lines or fewer."""
+    """Return a ripgrep repetition such as `{2,5}`; always greedy, because lazy and possessive ones match no more."""
     if max(len(least), len(most.removeprefix(","))) > REPETITION_DIGITS:
         raise _Untranslatable
     return f"{{{least or 0}{most}}}"
 
 
 def _single(text: str, *, ignore_case: bool) -> str:
-    """Translate a part that matches one character: the character itself, an escape, or a dot."""
+    """Return the byte pattern for *text*, a part of an expression that matches one character: letter, escape or dot."""
     if text == ".":
         return ANY
     if _is_class(text):
@@ -207,7 +207,7 @@ def _is_class(text: str) -> bool:
 
 
 def _literal(text: str) -> str:
-    """Return the character that *text*, a character or an escape, matches."""
+    """Return the character that *text*, a character or a backslash escape, matches. Raises `_Untranslatable`."""
     if text[0] != "\\":
         return text
     if text[1] in _CONTROLS:
@@ -240,7 +240,7 @@ def _set(items: str, *, is_negated: bool, ignore_case: bool) -> str:
 
 
 def _one_of(letters: Iterable[str], *, and_beyond: bool) -> str:
-    """Return a pattern for one of the ASCII *letters*, or also for a non-ASCII character."""
+    """Return a byte pattern for one character: one of the ASCII *letters* or, with *and_beyond*, any non-ASCII one."""
     inside = "".join(map(_bytes, sorted({*letters} - {"\n"})))
     if not inside and not and_beyond:
         raise _Untranslatable

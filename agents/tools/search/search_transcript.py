@@ -1,4 +1,4 @@
-"""The SearchTranscript tool: searches the transcript of the agent that calls it."""
+"""The SearchTranscript tool: an agent searches its own transcript (file with its whole conversation)."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ MAX_TEXTS = 50
 
 @attrs.frozen(kw_only=True)
 class SearchTranscriptInput:
-    """Arguments of the SearchTranscript tool."""
+    """Arguments of a call of the SearchTranscript tool: a pattern to search for, or a turn to show."""
 
     pattern: Annotated[str | None, "The regular expression, in Python syntax. Not together with turn."] = None
     turn: Annotated[int | None, "Show all texts of this turn instead; a result line of a search gives its number."] = (
@@ -40,17 +40,17 @@ class SearchTranscript(
     is_clearable=True,
     result_cap=20_000,
 ):
-    """Tool that searches the transcript of one agent."""
+    """Tool with which an agent searches its transcript (whole conversation), also texts removed from its context."""
 
     path: Path
-    """Path of the transcript, which other tools may not access."""
+    """Path of the transcript file of the agent that has this tool; its other tools may not read the file."""
     time_limit: float = 30.0
     """Seconds after which a search is stopped, because some regular expressions take exponential time."""
 
     async def run(self, arguments: SearchTranscriptInput, _workspace: Workspace) -> ToolResult:
-        """Return a line for each match, or all texts of one turn. Cancellation kills the worker process."""
+        """Return a line for each text that matches, or all texts of one turn. Cancellation kills the worker process."""
         if (arguments.pattern is None) == (arguments.turn is None):
-            raise ToolFailed("Give either a pattern to search for, or the turn to show")
+            raise ToolFailed("Give either pattern, to search, or turn, to show a whole turn, but not both.")
         if not 1 <= arguments.limit <= MAX_TEXTS:
             raise ToolFailed(f"limit is {arguments.limit}, but must be from 1 to {MAX_TEXTS}")
         request = TranscriptSearchRequest(path=str(self.path), own=self.name, **attrs.asdict(arguments))
@@ -58,7 +58,7 @@ class SearchTranscript(
             output = await run_worker("search/transcript_worker.py", json.dumps(request._asdict()).encode())
             found = TranscriptSearchResult(**json.loads(output))
             if found.error is not None:
-                raise ToolFailed(f"{arguments.pattern!r} is not a valid Python regular expression: {found.error}")
+                raise ToolFailed(f"{arguments.pattern!r} is not a valid regular expression; correct it: {found.error}")
             return ToolResult(text=_matches(arguments, found) if arguments.turn is None else _turn(arguments, found))
         raise ToolFailed(f"The search was stopped after {self.time_limit:g} s. Use a simpler expression.")
 
@@ -73,6 +73,6 @@ def _matches(arguments: SearchTranscriptInput, found: TranscriptSearchResult) ->
 
 def _turn(arguments: SearchTranscriptInput, found: TranscriptSearchResult) -> str:
     if not found.lines:
-        raise ToolFailed(f"Turn {arguments.turn} does not exist or has no such text; the last turn is {found.last}")
+        raise ToolFailed(f"Turn {arguments.turn} has no text of {arguments.who}. Use another turn up to {found.last}.")
     cut = f"[cut after {SHOWN:,} of {found.total:,} characters: search for what you need]"
     return "\n".join([*found.lines, *([cut] if found.total > SHOWN else [])])

@@ -1,4 +1,4 @@
-"""Worker process that searches a transcript.
+"""Worker process of the SearchTranscript tool, which searches the transcript (stored conversation) of an agent.
 
 Runs as a script and imports only the standard library. Reads a `TranscriptSearchRequest` from standard input and writes
 a `TranscriptSearchResult` to standard output, both as ASCII JSON.
@@ -15,57 +15,57 @@ from typing import Any, Literal, NamedTuple
 Who = Literal["anyone", "user", "assistant", "call", "result", "mail", "summary"]
 
 LIFETIME = 60
-"""Seconds after which the script ends, in case its parent has died."""
+"""Seconds after which SIGALRM kills the worker process, in case the agent process that started it has died."""
 BEFORE = 50
 AFTER = 110
-"""Characters shown before and after the start of a match."""
+"""Number of characters shown from the start of a match on; BEFORE characters before the start are shown too."""
 SHOWN = 4_000
-"""Maximum characters shown of one turn."""
+"""Maximum characters shown if the request asks for all texts of one turn."""
 MAIL = "<message from="
 REPEATED = ("<earlier-call>", "[Old tool result content cleared]", "I made the calls that are listed next")
-"""Prefixes of blocks that repeat earlier content or replace removed content."""
+"""First words of texts in a rewritten conversation that repeat or replace earlier content; a search skips them."""
 
 
 class TranscriptSearchRequest(NamedTuple):
-    """Request to search a transcript."""
+    """Request to the worker process to search the transcript in the file *path*, or to show one turn."""
 
     path: str
     pattern: str | None
-    """Regular expression; None to show one turn."""
+    """Regular expression to search for; None to show the turn `turn`."""
     ignore_case: bool
     who: Who
     turn: int | None
     before_turn: int | None
     limit: int
     own: str
-    """Name of the search tool, whose calls are skipped because they always match themselves."""
+    """Name of the search tool, whose calls and results are skipped, because they contain the pattern themselves."""
 
 
 class TranscriptSearchResult(NamedTuple):
-    """Result of a search, newest match first; for one turn, its texts in order."""
+    """Answer of the worker process: one line for each match, newest first, or the texts of the turn in order."""
 
     lines: list[str] = []  # noqa: RUF012 - default of a NamedTuple that is never mutated
     total: int = 0
-    """Number of matching texts, shown or not; for one turn, its number of characters."""
+    """Number of matching texts, also of those beyond the limit; if one turn is shown, its number of characters."""
     last: int = 0
-    """Number of the last turn."""
+    """Number of the last turn in the transcript."""
     error: str | None = None
-    """Reason why the pattern is invalid."""
+    """Reason why the regular expression of the request is invalid; None if it is valid."""
 
 
 class Excerpt(NamedTuple):
-    """A text of the transcript."""
+    """One searchable text of the transcript: a message, a reply, a tool call, a result, mail or a summary."""
 
     turn: int
-    """Turn of the text; a text before a reply has the turn of that reply."""
+    """Number of the turn; a text before a reply has the turn of that reply. 0 for texts that a fork inherited."""
     who: Who
     name: str
-    """Readable name of the source."""
+    """Source of the text, as shown to the model, such as `user` or `result of Bash`."""
     text: str
 
 
 def search(request: TranscriptSearchRequest) -> TranscriptSearchResult:
-    """Search the transcript. Raises `OSError`."""
+    """Return the matches, or the texts of one turn. Raises `OSError` if the transcript cannot be read."""
     if request.pattern is None:
         return _one_turn(request)
     try:
@@ -85,9 +85,9 @@ def search(request: TranscriptSearchRequest) -> TranscriptSearchResult:
 
 
 def excerpts(path: str, own: str) -> Iterator[Excerpt]:
-    """Yield all texts of the transcript once, even if they were rewritten; skips calls of the tool *own*.
+    """Yield each text of the transcript file *path* once, oldest first, even if a rewritten conversation repeats it.
 
-    Skips torn lines.
+    Skips calls of the tool *own* with their results, and incomplete or invalid lines. Raises `OSError`.
     """
     reader = TranscriptReader(own)
     with open(path, "rb") as file:  # noqa: PTH123 - importing pathlib takes longer than most searches
@@ -102,18 +102,18 @@ def excerpts(path: str, own: str) -> Iterator[Excerpt]:
 
 
 class TranscriptReader:
-    """Incremental reader of transcript records; yields each text once."""
+    """Converter of the records of one transcript, passed to `read` in order, to searchable texts."""
 
     def __init__(self, own: str) -> None:
         self._own = own
         self._turn = 1
         self._names: dict[str, str] = {}
-        """Call id -> name of the called tool."""
+        """Id of a tool call -> name of the called tool, to name its result."""
         self._seen: set[int] = set()
-        """Hashes of the blocks read so far, because a rewritten conversation repeats most of them."""
+        """Hashes of the content blocks read so far, to skip their copies in a rewritten conversation."""
 
     def read(self, record: dict[str, Any]) -> Iterator[Excerpt]:
-        """Yield the new texts of *record*."""
+        """Yield the texts of *record*, the next parsed line; of a rewritten conversation, only texts not yet read."""
         match record:
             case {"kind": "message", "role": str(role), "blocks": list(blocks)}:
                 for block in map(_block, blocks):
@@ -141,7 +141,7 @@ class TranscriptReader:
         return len(self._seen) > before
 
     def _excerpts(self, role: str, block: dict[str, Any], turn: int) -> Iterator[Excerpt]:
-        """Yield the text of *block*, if any."""
+        """Yield the text of *block* (a text, call or result) in a message of *role*; nothing for other blocks."""
         match block:
             case {"type": "text", "text": str(text)} if role == "summary":
                 yield Excerpt(turn, "summary", "earlier summary", text)
@@ -163,7 +163,7 @@ class TranscriptReader:
 
 
 def _block(stored: Any) -> dict[str, Any]:
-    """Return a block of a record; a block with a newline is stored as a JSON string."""
+    """Return the content block *stored* in a record. A block with a newline is stored as a string of JSON text."""
     block: dict[str, Any] = json.loads(stored) if isinstance(stored, str) else stored
     return block
 
@@ -173,7 +173,7 @@ def _plain(value: Any) -> str:
 
 
 def _context(text: str, match: re.Match[str]) -> str:
-    """Return the text around the start of the match, on one line."""
+    """Return the part of *text* around the start of *match* on one line, with `...` where text is left out."""
     start, end = max(match.start() - BEFORE, 0), match.start() + AFTER
     shown = " ".join(text[start:end].split())
     return f"{'...' if start else ''}{shown}{'...' if end < len(text) else ''}"

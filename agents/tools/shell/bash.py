@@ -1,4 +1,4 @@
-"""The Bash tool, and the BashOutput and KillBash tools for background jobs."""
+"""The tool Bash, which runs shell commands, and the tools BashOutput and KillBash for its background jobs."""
 
 import codecs
 import json
@@ -20,14 +20,14 @@ from coterie.agents.tools.workspace.working_directory import open_directory_repo
 DEFAULT_TIMEOUT = 120.0
 MAX_TIMEOUT = 600.0
 KEPT = 2_000_000
-"""Characters to keep at the beginning of the output, and the same number at the end."""
+"""Number of characters that are kept from the beginning of an output, and again from its end."""
 BASH_RESULT_CAP = 30_000
-"""Maximum characters of a result; longer ones are stored on disk."""
+"""Maximum characters of a result in the conversation; a longer one goes to a file, and a preview stays."""
 
 
 @attrs.frozen(kw_only=True)
 class BashInput:
-    """Arguments of the Bash tool."""
+    """Arguments of the Bash tool, which runs a shell command."""
 
     command: Annotated[str, "The shell command."]
     timeout: Annotated[float, f"Seconds after which the command is killed, at most {MAX_TIMEOUT:g}."] = DEFAULT_TIMEOUT
@@ -42,21 +42,21 @@ class Bash(BuiltInTool, name="Bash", input_type=BashInput, access="run", is_clea
     """Tool that runs each command in a new shell, in the directory where the previous command ended."""
 
     grace: float = 2.0
-    """Seconds between SIGTERM and SIGKILL."""
+    """Seconds between SIGTERM and SIGKILL when a command is killed because of a timeout or a cancellation."""
 
     def paths_affected(self, _arguments: BashInput, workspace: Workspace) -> list[Path]:
-        """Return the working directory; the paths that a command touches are unknown before it runs."""
+        """Return only the working directory, because the paths that a command affects are unknown before it runs."""
         return [workspace.shell.directory]
 
     async def run(self, arguments: BashInput, workspace: Workspace) -> ToolResult:
-        """Run the command and return its output, with the exit code after a failure; for a job, return its id.
+        """Run the command and return its output, with the exit code if it fails; of a background job, return the id.
 
         On timeout or cancellation all processes of the command are killed first, and the working directory does not
-        change.
+        change. Raises `ToolFailed` if the command cannot be started.
         """
         timeout = arguments.timeout
         if not 0 < timeout <= MAX_TIMEOUT:
-            raise ToolFailed(f"timeout is {timeout:g}, but must be over 0 and at most {MAX_TIMEOUT:g} seconds")
+            raise ToolFailed(f"timeout is {timeout:g}; give a number of seconds over 0 and up to {MAX_TIMEOUT:g}")
         moved = workspace.shell.enter()
         if arguments.run_in_background:
             return _result(await _start_job(arguments.command, workspace), moved)
@@ -69,7 +69,7 @@ class Bash(BuiltInTool, name="Bash", input_type=BashInput, access="run", is_clea
         return _result(output.finish(), moved, failure=f"[timed out after {timeout:g} s]")
 
     async def _run_command(self, command: str, workspace: Workspace, output: BoundedOutput) -> tuple[int, str | None]:
-        """Run *command*; return its exit code, and a note if the next command cannot start in its final directory."""
+        """Run *command*; return the exit code, and a note if its last directory cannot be used by the next command."""
         shell, sandbox = workspace.shell, workspace.sandbox
         temporary = workspace.scratch if sandbox is None else sandbox.temporary
         with open_directory_report(temporary, command_environment(workspace.environment)) as report:
@@ -95,7 +95,7 @@ def _result(output: str, *notes: str | None, failure: str | None = None) -> Tool
 
 @attrs.frozen(kw_only=True)
 class BashOutputInput:
-    """Arguments of the BashOutput tool."""
+    """Arguments of the BashOutput tool, which returns the new output of a background job."""
 
     bash_id: Annotated[str, "Id of the job, as returned by Bash."]
     filter: Annotated[
@@ -105,13 +105,13 @@ class BashOutputInput:
 
 @attrs.frozen(kw_only=True)
 class BashOutput(BuiltInTool, name="BashOutput", input_type=BashOutputInput, access="read", result_cap=BASH_RESULT_CAP):
-    """Tool that shows the new output of a job. It affects no path, because a call cannot name a file."""
+    """Tool that returns the new output of a background job. No path rule applies, as a call cannot name a file."""
 
     filter_limit: float = 10.0
-    """Seconds after which a filter is stopped, because some regular expressions take exponential time."""
+    """Maximum seconds for filtering the lines, because some regular expressions take exponential time."""
 
     async def run(self, arguments: BashOutputInput, workspace: Workspace) -> ToolResult:
-        """Return the new output, followed by the status of the job.
+        """Return the output of the job since the last call, filtered if requested, followed by the status of the job.
 
         Output counts as shown only if the call succeeds: after a failure or cancellation the next call returns it.
         """
@@ -121,7 +121,7 @@ class BashOutput(BuiltInTool, name="BashOutput", input_type=BashOutputInput, acc
         try:
             content = await trio.to_thread.run_sync(job.output.read_sync, start, abandon_on_cancel=True)
         except OSError as exc:
-            raise ToolFailed(f"The output of {job.id} cannot be read: {exc.strerror}") from exc
+            raise ToolFailed(f"The output of {job.id} cannot be read: {exc.strerror}. End it with KillBash.") from exc
         if not has_ended:
             content = _without_partial_character(content)
         shown = content if arguments.filter is None else await self._filter(content, arguments.filter)
@@ -137,7 +137,7 @@ class BashOutput(BuiltInTool, name="BashOutput", input_type=BashOutputInput, acc
             with warnings.catch_warnings(action="ignore"):
                 re.compile(pattern)
         except (re.error, OverflowError, RecursionError) as exc:
-            raise ToolFailed(f"{pattern!r} is not a valid Python regular expression: {exc}") from exc
+            raise ToolFailed(f"The filter {pattern!r} is not a valid Python regular expression: {exc}") from exc
         with trio.move_on_after(self.filter_limit):
             return await run_worker("shell/line_filter_worker.py", json.dumps(pattern).encode() + b"\n" + content)
         raise ToolFailed(
@@ -147,7 +147,7 @@ class BashOutput(BuiltInTool, name="BashOutput", input_type=BashOutputInput, acc
 
 
 def _without_partial_character(content: bytes) -> bytes:
-    """Remove an incomplete UTF-8 character at the end of *content*."""
+    """Return *content* without an incomplete UTF-8 character at its end, which the next read completes."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     decoder.decode(content[-4:])
     pending, _ = decoder.getstate()
@@ -156,16 +156,16 @@ def _without_partial_character(content: bytes) -> bytes:
 
 @attrs.frozen(kw_only=True)
 class KillBashInput:
-    """Arguments of the KillBash tool."""
+    """Arguments of the KillBash tool, which ends a background job."""
 
     bash_id: Annotated[str, "Id of the job, as returned by Bash."]
 
 
 class KillBash(BuiltInTool, name="KillBash", input_type=KillBashInput, access="read"):
-    """Tool that ends a job. Its access is "read", because an agent may always end a job that it has started."""
+    """Tool that ends a background job. It needs no permission, because an agent may end each job it has started."""
 
     async def run(self, arguments: KillBashInput, workspace: Workspace) -> ToolResult:
-        """End the job and its child processes, and return its status. Cancelling the call does not stop that."""
+        """Kill all processes of the job and return its status. If this call is cancelled, the job ends nevertheless."""
         job = find_job(workspace.jobs, arguments.bash_id)
         already = "already " if not job.is_running else ""
         await job.end()

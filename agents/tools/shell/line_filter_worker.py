@@ -1,7 +1,7 @@
-"""Worker process that filters lines by a regular expression.
+"""Script of a worker process: copies the lines of standard input that match a regular expression to standard output.
 
-Runs as a script and imports only the standard library. The first line of standard input is the expression as ASCII
-JSON; the rest is the text to filter.
+It imports only the standard library. The first line of standard input is the expression as ASCII JSON; the lines to
+filter follow.
 """
 
 import json
@@ -11,11 +11,11 @@ import sys
 from collections.abc import Iterable, Iterator
 
 LIFETIME = 60
-"""Seconds after which the script ends, in case its parent has died."""
+"""Seconds after which a signal kills the script, so that it cannot outlive a parent that has died."""
 
 
 def matching(lines: Iterable[bytes], regex: re.Pattern[str]) -> Iterator[bytes]:
-    """Return the lines that *regex* matches, decoded as UTF-8 with replacement for the search only."""
+    """Yield the lines in which *regex* finds a match. Invalid UTF-8 is replaced for the search, not in the result."""
     return (line for line in lines if regex.search(line.decode("utf-8", "replace").rstrip("\r\n")))
 
 

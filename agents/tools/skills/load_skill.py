@@ -1,4 +1,4 @@
-"""The Skill tool: loads the text of a skill."""
+"""The Skill tool: loads the text of a skill (stored instructions for one kind of work) into the conversation."""
 
 from collections.abc import Callable
 from typing import Annotated
@@ -16,7 +16,7 @@ from coterie.agents.tools.tool import BuiltInTool, ToolResult, Workspace
 
 @attrs.frozen(kw_only=True)
 class SkillInput:
-    """Arguments of the Skill tool."""
+    """Arguments of a call of the Skill tool, which loads the text of a skill."""
 
     skill: Annotated[str, "The name of the skill, as listed."]
     args: Annotated[str, "Arguments for the skill, if it takes any."] = ""
@@ -24,24 +24,24 @@ class SkillInput:
 
 @attrs.frozen(kw_only=True)
 class SkillTool(BuiltInTool, name="Skill", input_type=SkillInput, access="session"):
-    """Tool that loads the skills that existed when the agent was started."""
+    """Tool with which the model loads one of *skills*, the skills found when the agent was started."""
 
     skills: Skills
     emit: Callable[[SkillLoaded], None]
 
     async def run(self, arguments: SkillInput, workspace: Workspace) -> ToolResult:
-        """Return the current text of the skill and the directory of its other files."""
+        """Return the text and directory of the skill. Raises `ToolFailed` if the skill is unknown or unreadable."""
         name = arguments.skill.strip().removeprefix("/")
         skill = self.skills.by_name.get(name)
         if skill is None:
             reason = self.skills.missing(name)
             raise ToolFailed(f"{reason[0].upper()}{reason[1:]}")
         if not skill.is_for_model:
-            raise ToolFailed(f"Only the user can start the skill {name}, with /{name}.")
+            raise ToolFailed(f"Only the user can start the skill {name}. Ask the user to enter /{name}.")
         used = skill.used(arguments.args.strip())
         text = await trio.to_thread.run_sync(skill_text, used)
         if isinstance(text, FileProblem):
-            raise ToolFailed(f"The skill {name} cannot be loaded: {text}")
+            raise ToolFailed(f"The skill {name} cannot be loaded. Ask the user to correct the file: {text}")
         workspace.skills.record(used)
         self.emit(SkillLoaded(name=name, by="model", path=used.file, characters=len(text)))
         return ToolResult(text=skill_block(used, text))

@@ -1,4 +1,4 @@
-"""The Agent tool: starts another agent for a task and returns its report."""
+"""The Agent tool: starts another agent for a task, and returns the report of that agent."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -30,7 +30,7 @@ LATER = "Its report will come as a message."
 
 @attrs.frozen(kw_only=True)
 class AgentInput:
-    """Arguments of the Agent tool."""
+    """Arguments of a call of the Agent tool, which starts an agent."""
 
     description: Annotated[str, "The purpose of the agent, in 3 to 5 words."]
     prompt: Annotated[str, "The complete task: the agent gets no other information."]
@@ -46,41 +46,41 @@ class AgentInput:
 
 @attrs.define(eq=False)
 class AgentTool(BuiltInTool, name="Agent", input_type=AgentInput, access="spawn"):
-    """Tool that starts agents, and waits for the reports of those that do not run in the background."""
+    """Tool with which an agent starts other agents, and waits for the reports of those not in the background."""
 
     spawner: Spawner
     mail: Messaging
     agent_types: Mapping[str, str]
-    """Name of each agent type -> its purpose."""
+    """Name of each agent type that can be started -> its purpose, for the description of the tool."""
     fork_point: Callable[[], Path] | None = None
-    """Writes the current fork point of the agent and returns its path; None without forks. Raises `ToolFailed`."""
+    """Function that saves the agent's conversation for a fork to continue, and returns the file; None without forks."""
     waiting: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
-    """Context manager around each wait for a report; those of concurrent calls overlap."""
+    """Function that returns a context manager to enter while a call waits for a report; several calls may overlap."""
     pending: set[str] = attrs.field(factory=set)
-    """Ids of the pending reports of started agents."""
+    """Ids of the reports of started agents that no call has returned; later they arrive as messages."""
     has_started: bool = False
-    """True if the agent has started another agent."""
+    """True if this tool has started an agent in the current run."""
     has_teammate: bool = False
-    """True if a teammate works for the agent without owing a report."""
+    """True if the agent has started a teammate (agent that waits for messages), from which it expects no report."""
     description: str = attrs.field(init=False)
     _waits: dict[str, trio.CancelScope] = attrs.field(factory=dict, init=False)
-    """Agent name -> cancel scope of the wait for its report."""
+    """Name of a started agent -> cancel scope of the call that waits for its report."""
     _released: dict[str, str] = attrs.field(factory=dict, init=False)
-    """Agent name -> reason why the wait for its report was cancelled."""
+    """Name of a started agent -> reason for which `release` has cancelled the wait for its report."""
 
     def __attrs_post_init__(self) -> None:
         lines = (f"- {name}: {' '.join(purpose.split())}" for name, purpose in sorted(self.agent_types.items()))
         self.description = render("tools/Agent", kinds="\n".join(lines))
 
     async def run(self, arguments: AgentInput, _workspace: Workspace) -> ToolResult:
-        """Start the agent and return its report; for an agent in the background, return its name.
+        """Start an agent, wait for its report and return it; for a teammate or background agent, return only its name.
 
-        After cancellation the report arrives later as a message.
+        After cancellation, the report arrives later as a message. Raises `ToolFailed` if the agent cannot be started.
         """
         fork = None
         if arguments.subagent_type == FORK and self.fork_point is not None:
             if arguments.plan_required:
-                raise ToolFailed("A fork cannot submit a plan. Start another agent type, or omit plan_required.")
+                raise ToolFailed("Agents of type fork cannot submit a plan. Start another type, or omit plan_required.")
             fork = str(self.fork_point())
         request = SpawnRequest(
             task=arguments.prompt,
@@ -106,7 +106,7 @@ class AgentTool(BuiltInTool, name="Agent", input_type=AgentInput, access="spawn"
         return await self._wait(spawned)
 
     def release(self, name: str, why: str = "") -> None:
-        """Cancel the wait for the report of *name*, if any; an empty *why* means that the user requested it."""
+        """Stop waiting for agent *name*, which continues in the background; *why* is empty if the user requested it."""
         if name in self._waits:
             self._released[name] = why
             self._waits[name].cancel()
@@ -118,7 +118,7 @@ class AgentTool(BuiltInTool, name="Agent", input_type=AgentInput, access="spawn"
                 async with self.waiting():
                     envelope = await self.mail.wait_for_report(spawned.report)
         except MailboxError as exc:
-            reason = f"{spawned.name} is running, but waiting for its report failed: {exc}. {LATER}"
+            reason = f"{spawned.name} is running, but the wait for its report failed: {exc}. {LATER}"
             raise ToolFailed(reason) from exc
         finally:
             del self._waits[spawned.name]

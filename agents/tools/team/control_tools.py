@@ -1,4 +1,4 @@
-"""The ExitPlanMode and TaskStop tools."""
+"""The tools ExitPlanMode, which submits a plan for approval, and TaskStop, which stops another agent."""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -17,7 +17,7 @@ _APPROVERS: Mapping[str, str] = {"lead": "The lead", "human": "The user", "rule"
 
 @attrs.frozen(kw_only=True)
 class ExitPlanModeInput:
-    """Arguments of the ExitPlanMode tool."""
+    """Arguments of a call of the ExitPlanMode tool, which submits a plan for approval."""
 
     plan: Annotated[str, "What you will do, step by step; the reviewer sees only this text."]
     files: Annotated[list[str], "Every file that the plan changes, relative to the project directory."] = attrs.Factory(
@@ -27,12 +27,12 @@ class ExitPlanModeInput:
 
 @attrs.frozen
 class ExitPlanMode(BuiltInTool, name="ExitPlanMode", input_type=ExitPlanModeInput, access="session"):
-    """Tool that submits a plan of the agent for approval."""
+    """Tool with which an agent submits its plan; until the plan is approved, the agent may only read."""
 
     approver: PlanApprover
 
     async def run(self, arguments: ExitPlanModeInput, _workspace: Workspace) -> ToolResult:
-        """Wait for the decision on the plan and return it. Cancellation withdraws the plan."""
+        """Submit the plan, wait for its approval or rejection, and return that. Cancellation withdraws the plan."""
         if not arguments.plan.strip():
             raise ToolFailed("The plan is empty. Describe what you will do, step by step.")
         if (length := sum(map(len, (arguments.plan, *arguments.files)))) > MAX_PLAN_LENGTH:
@@ -55,19 +55,19 @@ def _decision_text(decision: PlanDecision) -> str:
 
 @attrs.frozen(kw_only=True)
 class TaskStopInput:
-    """Arguments of the TaskStop tool."""
+    """Arguments of a call of the TaskStop tool, which stops an agent."""
 
     name: Annotated[str, "The name of an agent that you or one of your agents started."]
 
 
 @attrs.frozen
 class TaskStop(BuiltInTool, name="TaskStop", input_type=TaskStopInput, access="session"):
-    """Tool that stops an agent that this agent or one of its agents has started."""
+    """Tool with which an agent stops another agent that it, or one of its descendants, has started."""
 
     spawner: Spawner
 
     async def run(self, arguments: TaskStopInput, _workspace: Workspace) -> ToolResult:
-        """Stop the agent and return when all its processes have ended. Cancelling the call does not stop that."""
+        """Stop the agent and return when its processes have ended. Cancelling the call does not undo the stop."""
         try:
             await self.spawner.stop(arguments.name)
         except SpawnRefused as exc:

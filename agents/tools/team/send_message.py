@@ -1,4 +1,4 @@
-"""The SendMessage tool: sends a message to another agent and returns a receipt."""
+"""The SendMessage tool: sends a message to other agents and returns whether it was stored."""
 
 from typing import Annotated, Any, get_args
 
@@ -13,14 +13,14 @@ from coterie.mailbox.router import OutgoingMessage, Router, SendResult
 from coterie.suggestions import did_you_mean
 
 _OF_THE_PROCESS = ("shutdown_response", "task_notification", "idle", "plan_approval_request")
-"""Types of messages that only an agent process or the root may send, because the model does not know these facts."""
+"""Message types reserved for agent processes and the root (supervisor process): a model cannot know their contents."""
 STRUCTURED = tuple(kind for kind in get_args(MessageKind) if kind not in ("message", *_OF_THE_PROCESS))
-"""Types of structured messages that a model may send."""
+"""Values of `type` that a model may use in a message that is an object instead of a text."""
 
 
 @attrs.frozen(kw_only=True)
 class SendMessageInput:
-    """Arguments of the SendMessage tool."""
+    """Arguments of a call of the SendMessage tool, which sends a message to agents."""
 
     to: Annotated[str, "An agent's name, `main`, `*` for everyone, `uds:<path>` or `bridge:<session id>`."]
     message: Annotated[str | dict[str, Any], "Text, or an object with a `type`, such as `task_assignment`."]
@@ -29,13 +29,13 @@ class SendMessageInput:
 
 @attrs.frozen(kw_only=True)
 class SendMessage(BuiltInTool, name="SendMessage", input_type=SendMessageInput, access="session"):
-    """Tool that sends messages of one agent."""
+    """Tool with which the agent *sender* sends messages to other agents."""
 
     router: Router
     sender: Sender
 
     async def run(self, arguments: SendMessageInput, _workspace: Workspace) -> ToolResult:
-        """Send the message and return the result for each recipient."""
+        """Send the message; return for each recipient that it was stored, or why not. Raises `ToolFailed` if unsent."""
         try:
             results = await self.router.send(self.sender, _draft(arguments))
         except MailboxError as exc:
@@ -49,7 +49,7 @@ def _draft(arguments: SendMessageInput) -> OutgoingMessage:
     content = dict(arguments.message)
     kind, request = content.pop("type", None), content.pop("request_id", None)
     if kind not in STRUCTURED:
-        raise ToolFailed(f"{kind!r} is not a known `type` of a message object: {did_you_mean(str(kind), STRUCTURED)}")
+        raise ToolFailed(f"{kind!r} is not a known `type` of a message object; {did_you_mean(str(kind), STRUCTURED)}")
     return OutgoingMessage(
         to=arguments.to,
         body=msgspec.json.encode(content).decode(),

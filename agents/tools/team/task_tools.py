@@ -1,4 +1,4 @@
-"""The TaskCreate, TaskList, TaskClaim and TaskUpdate tools."""
+"""The TaskCreate, TaskList, TaskClaim and TaskUpdate tools, with which agents use the task list of the session."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -17,17 +17,17 @@ UNFINISHED: frozenset[TaskState] = frozenset({"open", "blocked", "in_progress"})
 
 @contextmanager
 def translate_task_errors() -> Iterator[None]:
-    """Translate errors of the task list in this block to `ToolFailed`."""
+    """Context manager that converts a `TaskError` (error of the task list) raised in its block to a `ToolFailed`."""
     try:
         yield
     except TaskRefused as exc:
-        raise ToolFailed(f"Nothing was changed: {exc}.") from exc
+        raise ToolFailed(f"The task list was not changed: {exc}.") from exc
     except TaskError as exc:
-        raise ToolFailed(f"The task list could not be used: {exc}.") from exc
+        raise ToolFailed(f"The task list could not be used. Try again, or tell the user: {exc}.") from exc
 
 
 def task_line(task: ListedTask) -> str:
-    """Format a task as one line: id, state and subject."""
+    """Return one line for the model: number, state and subject of *task*, such as `3 [open] Fix the tests`."""
     if task.state == "blocked":
         state = f"blocked by {', '.join(map(str, task.waits_for))}"
     elif task.state == "in_progress":
@@ -38,7 +38,7 @@ def task_line(task: ListedTask) -> str:
 
 
 def task_text(task: ListedTask) -> str:
-    """Format a task with its description and dependencies, but without its history."""
+    """Return several lines for the model: state, dependencies and description of *task*, without its history."""
     related = (
         f"blocked by: {', '.join(map(str, task.blocked_by))}" if task.blocked_by else None,
         f"blocks: {', '.join(map(str, task.blocks))}" if task.blocks else None,
@@ -49,7 +49,7 @@ def task_text(task: ListedTask) -> str:
 
 @attrs.frozen
 class _TaskTool(BuiltInTool):
-    """Base class of the task tools of one agent."""
+    """Base class of the tools with which the agent *owner* uses *task_list*, the shared tasks of its session."""
 
     task_list: TaskList
     owner: TaskOwner
@@ -57,17 +57,17 @@ class _TaskTool(BuiltInTool):
 
 @attrs.frozen(kw_only=True)
 class TaskClaimInput:
-    """Arguments of the TaskClaim tool."""
+    """Arguments of a call of the TaskClaim tool, which assigns a task to the calling agent."""
 
     task_id: Annotated[int | None, "The number of the task; if omitted, the oldest task that can be started."] = None
 
 
 @attrs.frozen
 class TaskClaim(_TaskTool, name="TaskClaim", input_type=TaskClaimInput, access="session"):
-    """Tool that assigns a task to the agent."""
+    """Tool with which an agent makes itself the owner of a task in the task list, to work on it."""
 
     async def run(self, arguments: TaskClaimInput, _workspace: Workspace) -> ToolResult:
-        """Claim the task and return all its details."""
+        """Claim the given task, or the oldest that can be started, and return it. Raises `ToolFailed` if impossible."""
         with translate_task_errors():
             if arguments.task_id is not None:
                 task: Task | None = await self.task_list.claim(TaskId(arguments.task_id), self.owner)
@@ -80,7 +80,7 @@ class TaskClaim(_TaskTool, name="TaskClaim", input_type=TaskClaimInput, access="
 
 @attrs.frozen(kw_only=True)
 class TaskCreateInput:
-    """Arguments of the TaskCreate tool."""
+    """Arguments of a call of the TaskCreate tool, which adds a task to the task list."""
 
     subject: Annotated[str, "The task in one line."]
     description: Annotated[str, "Everything needed to do the task."] = ""
@@ -89,10 +89,10 @@ class TaskCreateInput:
 
 @attrs.frozen
 class TaskCreate(_TaskTool, name="TaskCreate", input_type=TaskCreateInput, access="session"):
-    """Tool that adds a task to the task list."""
+    """Tool with which an agent adds a task to the task list of the session."""
 
     async def run(self, arguments: TaskCreateInput, _workspace: Workspace) -> ToolResult:
-        """Create the task and return its number."""
+        """Create the task without an owner, and return its number. Raises `ToolFailed` if it is not valid."""
         with translate_task_errors():
             task = await self.task_list.create(
                 arguments.subject,
@@ -105,7 +105,7 @@ class TaskCreate(_TaskTool, name="TaskCreate", input_type=TaskCreateInput, acces
 
 @attrs.frozen(kw_only=True)
 class TaskListInput:
-    """Arguments of the TaskList tool."""
+    """Arguments of a call of the TaskList tool, which shows the tasks of the session."""
 
     task_id: Annotated[int | None, "Show only this task, with its description; if omitted, all in the state."] = None
     state: Annotated[Literal["unfinished", "open", "blocked", "in_progress", "done"], "Show tasks in this state."] = (
@@ -115,10 +115,10 @@ class TaskListInput:
 
 @attrs.frozen
 class TaskListTool(_TaskTool, name="TaskList", input_type=TaskListInput, access="session", is_clearable=True):
-    """Tool that shows tasks."""
+    """Tool with which an agent views the tasks in the task list of the session."""
 
     async def run(self, arguments: TaskListInput, _workspace: Workspace) -> ToolResult:
-        """Return a line for each task, or all details of one task."""
+        """Return a line for each task in the requested state, or all details of the one task that `task_id` names."""
         with translate_task_errors():
             if arguments.task_id is not None:
                 return ToolResult(text=task_text(await self.task_list.get(TaskId(arguments.task_id))))
@@ -130,7 +130,7 @@ class TaskListTool(_TaskTool, name="TaskList", input_type=TaskListInput, access=
 
 @attrs.frozen(kw_only=True)
 class TaskUpdateInput:
-    """Arguments of the TaskUpdate tool."""
+    """Arguments of a call of the TaskUpdate tool, which changes a task in the task list."""
 
     task_id: Annotated[int, "The number of the task."]
     status: Annotated[TaskStatus | None, "done if all of it is done; open to give it back."] = None
@@ -144,13 +144,13 @@ class TaskUpdateInput:
 
 @attrs.frozen
 class TaskUpdate(_TaskTool, name="TaskUpdate", input_type=TaskUpdateInput, access="session"):
-    """Tool that changes a task."""
+    """Tool with which an agent changes a task: its status, texts or dependencies on other tasks."""
 
     check_completion: Callable[[ListedTask], Awaitable[str | None]] | None = None
-    """Returns the reason for the model why a task is not really done, or None; None to accept every task."""
+    """Function called before a task is marked as done; returns a reason to refuse that, or None. None for no check."""
 
     async def run(self, arguments: TaskUpdateInput, _workspace: Workspace) -> ToolResult:
-        """Change the task and return its new state."""
+        """Change the task and return its new status. Raises `ToolFailed` and changes nothing if this is not allowed."""
         change = TaskChange(
             subject=arguments.subject,
             description=arguments.description,
@@ -164,7 +164,7 @@ class TaskUpdate(_TaskTool, name="TaskUpdate", input_type=TaskUpdateInput, acces
         with translate_task_errors():
             check = self.check_completion if change.status == "done" else None
             if check is not None and (reason := await check(await self.task_list.get(task_id))):
-                raise ToolFailed(f"The task is not done, so nothing was changed: {reason}")
+                raise ToolFailed(f"The task is not done yet, so nothing was changed. Complete it first: {reason}")
             task = await self.task_list.update(task_id, self.owner, change)
         owner = f", {task.owner}" if task.owner else ""
         return ToolResult(text=f"Task {task.id} is now [{task.status}{owner}]: {task.subject}")
@@ -174,5 +174,5 @@ TASK_TOOLS = (TaskCreate.name, TaskListTool.name, TaskClaim.name, TaskUpdate.nam
 
 
 def task_tools(task_list: TaskList, owner: TaskOwner) -> tuple[Tool, ...]:
-    """Build the task tools for the agent *owner*, in the order of a request's tools."""
+    """Create the four task tools for the agent *owner*, in the order in which model requests list them."""
     return tuple(tool(task_list, owner) for tool in (TaskCreate, TaskListTool, TaskClaim, TaskUpdate))

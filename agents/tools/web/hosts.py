@@ -1,4 +1,4 @@
-"""Hosts that may be fetched, and the resolution of their addresses."""
+"""Hosts from which the WebFetch tool may fetch, parsing of URLs, and resolution of host names to IP addresses."""
 
 import ipaddress
 import re
@@ -18,7 +18,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 PORTS = {"http": 80, "https": 443}
 MAX_URL_LENGTH = 2_000
-"""Maximum characters of a URL."""
+"""Maximum number of characters in a URL; a longer URL is refused."""
 EVERY_HOST = "*"
 NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
@@ -26,32 +26,32 @@ _NAME = re.compile(r"(?:\*\.)?[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?
 _ENTRY = re.compile(r"(\[[^\]]+\]|[^:\[\]]+)(?::(\d{1,5}))?")
 
 MAX_ADDRESSES = 4
-"""Maximum number of IP addresses of a host to try."""
+"""Maximum number of IP addresses of one host to which a connection is tried."""
 
 
 @attrs.frozen(kw_only=True)
 class WebAddress:
-    """A parsed http or https URL."""
+    """Parsed http or https URL of a page to fetch."""
 
     scheme: str
     host: str
-    """Host name for DNS, in lower case and IDNA; an IPv6 address has no brackets."""
+    """Host name in lower case, in ASCII form (IDNA), or an IP address; an IPv6 address is without brackets."""
     port: int
     rest: str
-    """Path and query."""
+    """Path and query of the URL, such as `/search?q=a`; at least `/`."""
 
     @classmethod
     def parse(cls, url: str) -> "WebAddress":
-        """Parse *url*. Raises `ToolFailed` for a URL that cannot be fetched."""
+        """Parse *url*. Raises `ToolFailed` if it is invalid or too long, has a password, or is not http or https."""
         if len(url) > MAX_URL_LENGTH or not url.isprintable() or " " in url:
-            raise ToolFailed(f"The URL is longer than {MAX_URL_LENGTH} characters or has unescaped characters.")
+            raise ToolFailed(f"The URL is longer than {MAX_URL_LENGTH} characters or has unescaped characters; fix it")
         try:
             parts = urlsplit(url)
             host, port = _host(parts), parts.port
         except ValueError as exc:
-            raise ToolFailed(f"{url} is not a valid URL: {exc}") from exc
+            raise ToolFailed(f"{url} is not a valid URL. Correct it: {exc}") from exc
         if parts.scheme not in PORTS:
-            raise ToolFailed(f"{url} cannot be fetched: a URL begins with https:// or http://")
+            raise ToolFailed(f"{url} cannot be fetched. Give a URL that begins with https:// or http://.")
         if parts.username is not None or parts.password is not None:
             raise ToolFailed("A URL with a user name or password cannot be fetched. Remove them.")
         rest = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -59,7 +59,7 @@ class WebAddress:
 
     @property
     def netloc(self) -> str:
-        """Host and port for the Host header; omits the default port."""
+        """Host and port as in the HTTP header Host, such as `localhost:8000`; without the default port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -69,19 +69,19 @@ class WebAddress:
 
 @attrs.frozen(kw_only=True)
 class HostList:
-    """A list of hosts that may be fetched."""
+    """List of the hosts from which WebFetch may fetch pages, parsed from the setting `web.hosts` of one agent."""
 
     entries: tuple[tuple[str | Network, int | None], ...]
-    """Names, patterns or networks, each with its port; None means the default ports of http and https."""
+    """Pairs of a name, pattern or network, and a port. Port None means 80 for http and 443 for https."""
 
     @classmethod
     def parse(cls, texts: Sequence[str], sources: Iterable[str] = ()) -> "HostList":
-        """Parse a list from the settings. Raises `ConfigInvalid` with the source of an invalid entry."""
+        """Parse *texts*, such as `*.example.org`, from the files *sources*. Raises `ConfigInvalid` for a bad text."""
         named = [*sources, *["web.hosts"] * len(texts)]
         return cls(entries=tuple(_entry(text, source) for text, source in zip(texts, named, strict=False)))
 
     def allows(self, address: WebAddress) -> bool:
-        """Return True if the list contains the host and port of *address*."""
+        """Return True if an entry of the list matches both host and port of *address*."""
         literal = _literal(address.host)
         return any(
             _has_port(port, address) and (_names(entry, address.host) if literal is None else _holds(entry, literal))
@@ -89,7 +89,7 @@ class HostList:
         )
 
     def allows_connection(self, ip: Address, address: WebAddress) -> bool:
-        """Return True if *ip*, an IP address of the host of *address*, is public or on the list."""
+        """Return True if *ip*, an IP address of the host of *address*, is public or in a listed network."""
         return is_public(ip) or any(_has_port(port, address) and _holds(entry, ip) for entry, port in self.entries)
 
     def __str__(self) -> str:
@@ -109,7 +109,7 @@ def is_public(ip: Address) -> bool:
 def _host(parts: SplitResult) -> str:
     host = (parts.hostname or "").rstrip(".")
     if not host:
-        raise ValueError("the host is missing")
+        raise ValueError("the URL has no host name")
     if _literal(host) is not None:
         return host
     name = host.encode("idna").decode().lower()
@@ -156,22 +156,22 @@ def _holds(entry: str | Network, ip: Address) -> bool:
 
 
 async def resolve_addresses(address: WebAddress, hosts: Sequence[HostList]) -> list[Address]:
-    """Return the IP addresses of the host of *address*, in the order of DNS.
+    """Resolve the host of *address* and return its IP addresses, at most MAX_ADDRESSES, in the order of DNS.
 
-    Raises `ToolFailed` if there is none, or if any of them is neither public nor listed, because such a name is not
-    trustworthy at all.
+    Raises `ToolFailed` if the host cannot be resolved, or if any of its IP addresses is neither public nor in a network
+    of each of *hosts*. One such address is enough, because its DNS name is not trustworthy.
     """
     try:
         found = await trio.socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except OSError as exc:
-        raise ToolFailed(f"The host {address.host} cannot be resolved: {exc.strerror}") from exc
+        raise ToolFailed(f"The host {address.host} cannot be resolved: {exc.strerror}. Check its name.") from exc
     ips = list(dict.fromkeys(ip_address(str(entry[4][0]).partition("%")[0]) for entry in found))
     if private := next((ip for ip in ips if not all(each.allows_connection(ip, address) for each in hosts)), None):
         problem = f"{address.host} has the address {private}, which is not public"
-        raise ToolFailed(f"{problem}. The user can add it to web.hosts.")
+        raise ToolFailed(f"{problem}. Ask the user to add it to the setting web.hosts.")
     return ips[:MAX_ADDRESSES]
 
 
 def hosts_from_settings(settings: Settings) -> HostList:
-    """Parse the hosts in *settings*. Raises `ConfigInvalid`."""
+    """Parse `web.hosts` of *settings*: the hosts that WebFetch may use. Raises `ConfigInvalid` for an invalid entry."""
     return HostList.parse(settings.web.hosts, settings.item_sources("web.hosts"))

@@ -1,4 +1,4 @@
-"""Worker process that converts an HTML page to Markdown.
+"""Worker process of the WebFetch tool that converts an HTML page to Markdown.
 
 Runs as a script and imports only the standard library. Reads the URL from the first line of standard input and the page
 from the rest, and prints Markdown. It is a process because a malicious page can keep the parser busy for long, and a
@@ -15,7 +15,7 @@ from html.parser import HTMLParser
 from urllib.parse import urljoin
 
 LIFETIME = 60
-"""Seconds after which the script ends, in case its parent has died."""
+"""Seconds after which SIGALRM kills the worker process, in case the agent process that started it has died."""
 DROPPED = frozenset(
     {"script", "style", "noscript", "template", "svg", "math", "iframe", "object", "canvas", "select", "head"}
 )
@@ -32,11 +32,11 @@ NESTED = frozenset({"ul", "ol", "li", "blockquote", "pre", "table"})
 CODE = frozenset({"code", "kbd", "samp", "tt"})
 MARKS = {"strong": "**", "b": "**", "em": "*", "i": "*", "del": "~~", "s": "~~"}
 MAX_DEPTH = 12
-"""Maximum nesting of lists and quotes that is shown."""
+"""Maximum nesting depth of lists and quotes that the Markdown shows by indentation and `>`."""
 
 
 def to_markdown(html: str, url: str) -> str:
-    """Convert *html* to Markdown with headings, links, lists, code and tables; *url* resolves relative links."""
+    """Return the HTML page *html* as Markdown with headings, links, lists, code and tables; *url* is its address."""
     converter = _Converter(url)
     converter.feed(html)
     converter.close()
@@ -44,7 +44,7 @@ def to_markdown(html: str, url: str) -> str:
 
 
 class _Converter(HTMLParser):
-    """Streaming parser that writes one Markdown block after another."""
+    """HTML parser that converts the elements of a page to Markdown blocks (paragraphs, list items, tables) in order."""
 
     def __init__(self, url: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -62,7 +62,7 @@ class _Converter(HTMLParser):
         self._marked: list[str] = []
 
     def finish(self) -> str:
-        """Close all open elements and return the Markdown text."""
+        """End all elements that the page has not closed, and return the whole Markdown text."""
         while self._open:
             self._leave(self._open[-1])
         self._end_block()
@@ -168,7 +168,7 @@ class _Converter(HTMLParser):
         self._open.append(tag)
 
     def _leave(self, tag: str) -> str:
-        """Close the innermost open element, which is *tag*, and return *tag*."""
+        """End the innermost element that has begun, which is *tag*, write its last block, and return *tag*."""
         if tag == "table":
             self._end_cell()
             self._end_table()
@@ -233,7 +233,7 @@ class _Converter(HTMLParser):
             self._blocks.append("")
 
     def _margins(self) -> "tuple[str, str]":
-        """Return the prefixes of the first line of a block and of its other lines."""
+        """Return the prefix of the first line of a block, such as `> - `, and the prefix of its other lines."""
         inner = self._open[:MAX_DEPTH]
         quotes = "> " * inner.count("blockquote")
         indent = "  " * max(0, inner.count("li") - 1)

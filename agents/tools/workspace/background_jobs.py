@@ -1,4 +1,4 @@
-"""Background jobs: commands that run concurrently with the agent's turns, with their output in files."""
+"""Background jobs: shell commands that run during later turns of an agent, with their output in files."""
 
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -18,33 +18,33 @@ from coterie.suggestions import did_you_mean
 
 MAX_RUNNING = 10
 MAX_OUTPUT = 64 * 1024 * 1024
-"""Maximum bytes of a job's output that are kept."""
+"""Maximum bytes of the output of one job that are stored; later output is lost."""
 TITLE = 80
-"""Maximum characters of a job's title."""
+"""Maximum characters of the title of a job: its command on one line."""
 JobTask = Callable[[], Awaitable[None]]
 
 
 @attrs.define(eq=False)
 class JobOutput:
-    """Output of a job in a file of limited size."""
+    """Output of a background job, stored in a file of at most MAX_OUTPUT bytes."""
 
     path: Path
-    """File with the output of the job; kept after the job has ended."""
+    """File with the output of the job, which is not deleted when the job ends."""
     size: int = attrs.field(default=0, init=False)
-    """Bytes in the file."""
+    """Number of bytes written to the file so far."""
     loss: str | None = attrs.field(default=None, init=False)
-    """Note for the model if a part of the output was not kept."""
+    """Note for the model that later output was not stored, with the reason; None if all output was stored."""
 
     def open_log(self) -> Appender:
-        """Open the file for `append`. Raises `ToolFailed` if it cannot be created."""
+        """Create the file and return a writer to pass to `append`. Raises `ToolFailed` if that fails."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             return Appender.open(self.path)
         except OSError as exc:
-            raise ToolFailed(f"The command could not be started: {exc}") from exc
+            raise ToolFailed(f"The command could not be started: {exc}. Tell the user about this error.") from exc
 
     def append(self, log: Appender, chunk: bytes | bytearray) -> None:
-        """Append *chunk* to the file up to the size limit; a disk error loses output but does not fail the job."""
+        """Append *chunk* to the file up to MAX_OUTPUT; a disk error is noted in `loss` and does not fail the job."""
         if self.loss is not None:
             return
         kept = bytes(chunk[: MAX_OUTPUT - self.size])
@@ -58,7 +58,7 @@ class JobOutput:
             self.loss = f"[later output was not kept: over {MAX_OUTPUT // 1024**2} MB]"
 
     def read_sync(self, start: int) -> bytes:
-        """Read the kept output from byte *start* on. Raises `OSError`."""
+        """Return the stored output from byte *start* on; blocks on the disk. Raises `OSError`."""
         with self.path.open("rb") as file:
             file.seek(start)
             return file.read(self.size - start)
@@ -66,13 +66,13 @@ class JobOutput:
 
 @attrs.define(eq=False)
 class BackgroundJob:
-    """One command that runs in the background."""
+    """One shell command that runs in the background, or has run: its process, status and output."""
 
     id: str
     command: str
     output: JobOutput
     shown: int = attrs.field(default=0, init=False)
-    """Bytes of the output that were shown to the model."""
+    """Number of bytes of the output that BashOutput has already shown to the model."""
     is_known_ended: bool = attrs.field(default=False, init=False)
     """True if the model has been notified that the job has ended."""
     _exit_code: int | None = attrs.field(default=None, init=False)
@@ -83,41 +83,41 @@ class BackgroundJob:
 
     @property
     def is_running(self) -> bool:
-        """True if the job has not ended yet."""
+        """True until the command has ended, or could not be started."""
         return not self._ended.is_set()
 
     @property
     def status(self) -> str:
-        """Status for the model: running, killed, or ended with an exit code."""
+        """Status text for the model: `running`, `killed`, or `ended with exit code` and the code."""
         if self.is_running:
             return "running"
         return "killed" if self._exit_code is None else f"ended with exit code {self._exit_code}"
 
     @property
     def title(self) -> str:
-        """The command on one line, shortened to `TITLE` characters."""
+        """Command of the job on one line, shortened to TITLE characters."""
         line = printable_name(" ".join(self.command.split()))
         return line if len(line) <= TITLE else f"{line[: TITLE - 4]} ..."
 
     async def wait_started(self) -> None:
-        """Return when the command has started. Raises `ToolFailed` if it could not be started."""
+        """Wait until the command has started. Raises `ToolFailed` if it could not be started."""
         await self._started.wait()
         if self._refusal is not None:
             raise self._refusal
 
     async def wait_ended(self) -> None:
-        """Return when the job has ended for any reason."""
+        """Wait until the job has ended, for any reason."""
         await self._ended.wait()
 
     async def end(self) -> None:
-        """Terminate the job, then kill it; return when it has ended. Cancelling this call does not stop that."""
+        """Send SIGTERM, later SIGKILL, and wait until the job has ended. The job ends even if the wait is cancelled."""
         self._scope.cancel()
         await self.wait_ended()
 
     async def run(
         self, directory: Path, environment: Mapping[str, str], grace: float, sandbox: Sandbox | None = None
     ) -> None:
-        """Run the command until it is reaped; its child processes end with it."""
+        """Run the command in *directory* and wait until it has ended; then kill the processes that it has started."""
         try:
             with self.output.open_log() as log, self._scope:
                 self._exit_code = await run_shell(
@@ -139,24 +139,24 @@ class BackgroundJob:
 
 @attrs.define(eq=False)
 class BackgroundJobs:
-    """The jobs of one agent. Owned by the task that runs the agent's tools."""
+    """Background jobs of one agent, running and ended. Only the trio task that runs the agent's tools uses this."""
 
     _folder: Path
     _tasks: trio.MemorySendChannel[tuple[str, JobTask]]
-    """Channel to the task that runs the jobs; takes the id of a job and the function that runs it."""
+    """Channel to the trio task that runs the jobs, for pairs of a job id and the function that runs the job."""
     _grace: float
     _numbers: Iterator[int]
     by_id: dict[str, BackgroundJob] = attrs.field(factory=dict, init=False)
-    """All jobs of this run, running or ended."""
+    """Jobs that this process of the agent has started, running or ended, by id."""
 
     async def start(
         self, command: str, directory: Path, environment: Mapping[str, str], sandbox: Sandbox | None = None
     ) -> BackgroundJob:
-        """Start *command* in *directory*; return once it runs. Raises `ToolFailed` if it cannot be started."""
+        """Start *command* in *directory* as a job; return when it runs. Raises `ToolFailed` if it cannot be started."""
         running = [job for job in self.by_id.values() if job.is_running]
         if len(running) >= MAX_RUNNING:
             raise ToolFailed(
-                f"{MAX_RUNNING} background jobs are running, which is the limit: end one with KillBash, or wait. "
+                f"{MAX_RUNNING} background jobs are running, which is the limit. End one with KillBash, or wait. "
                 f"Running jobs: {', '.join(job.id for job in running)}."
             )
         name = f"bash_{next(self._numbers)}"
@@ -167,7 +167,7 @@ class BackgroundJobs:
         return job
 
     def take_finished(self) -> list[str]:
-        """Return one line for each ended job of which the model has not been notified, and mark it as notified."""
+        """Return one line for each ended job that no earlier call has returned, to notify the model of its end."""
         ended = [job for job in self.by_id.values() if not job.is_running and not job.is_known_ended]
         for job in ended:
             job.is_known_ended = True
@@ -176,9 +176,9 @@ class BackgroundJobs:
 
 @asynccontextmanager
 async def open_jobs(folder: Path, *, grace: float = 2.0) -> AsyncIterator[BackgroundJobs]:
-    """Provide background jobs until the block ends, with their output in *folder*.
+    """Provide an agent with background jobs until the block ends; files with their output are created in *folder*.
 
-    At the end of the block, each job gets SIGTERM, and SIGKILL *grace* seconds later; the block waits for all of them.
+    At the end of the block, each job gets SIGTERM, and SIGKILL *grace* seconds later; the block waits for all jobs.
     """
     send, receive = trio.open_memory_channel[tuple[str, JobTask]](0)
     async with send, trio.open_nursery() as nursery:
@@ -190,11 +190,11 @@ async def open_jobs(folder: Path, *, grace: float = 2.0) -> AsyncIterator[Backgr
 
 
 def find_job(jobs: BackgroundJobs | None, name: str) -> BackgroundJob:
-    """Return the job *name*; *jobs* is None if the workspace has no jobs. Raises `ToolFailed` if it does not exist."""
+    """Return the job with the id *name*. Raises `ToolFailed` if it does not exist, or if *jobs* is None."""
     if jobs is None:
-        raise ToolFailed("Background jobs are not available here.")
+        raise ToolFailed("This agent cannot have background jobs. Run commands with Bash, without run_in_background.")
     if name not in jobs.by_id:
-        raise ToolFailed(f"There is no job {name!r} in this run: {did_you_mean(name, jobs.by_id)}")
+        raise ToolFailed(f"There is no job {name!r} in this run; {did_you_mean(name, jobs.by_id)}")
     return jobs.by_id[name]
 
 
@@ -205,6 +205,6 @@ async def _run_jobs(tasks: trio.MemoryReceiveChannel[tuple[str, JobTask]]) -> No
 
 
 def _last_number(folder: Path) -> int:
-    """Return the highest job number of earlier runs, whose ids are still in the conversation."""
+    """Return the highest job number with an output file in *folder*, so that no id of an earlier run is used again."""
     names = (path.stem.removeprefix("bash_") for path in folder.glob("bash_*.out"))
     return max((int(name) for name in names if name.isdecimal()), default=0)

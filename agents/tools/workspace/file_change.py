@@ -1,4 +1,4 @@
-"""Changes of files and memories by tools: the versions that the model has read, and the write."""
+"""Changes of files and memories (notes in a memory store) by tools, allowed only if the model has read the file."""
 
 import hashlib
 import os
@@ -16,26 +16,26 @@ from coterie.memory.store.memory_store import MemoryStore
 from coterie.suggestions import closest_match
 
 FILE_LIMIT = 10_000
-"""Maximum number of tracked files; the oldest ones are forgotten and must be read again."""
+"""Maximum number of files in `ReadFiles`; the file recorded longest ago is removed, and must be read again."""
 LARGEST = 8 * 1024 * 1024
-"""Maximum bytes of a tracked file; larger files are not tracked and cannot be changed by a tool."""
+"""Maximum bytes of a file that the file tools can change; larger files are not recorded as read."""
 SHOWN = 20_000
-"""Maximum characters of a memory that is shown after a rejected write."""
+"""Maximum characters of the current content of a memory that the error of a rejected write shows."""
 
 
 @attrs.define(eq=False)
 class ReadFiles:
-    """Versions of the files that the model of one agent has read. Owned by the task that runs the agent's tools.
+    """Versions of the files that the model of one agent has read, so that tools overwrite no version it has not read.
 
-    A version is a hash of the content, regardless of time and size. Paths are absolute, with links followed.
+    A version is a hash of the content, not the time of modification. Paths are absolute, with links followed.
     """
 
     _versions: dict[Path, bytes] = attrs.field(factory=dict, init=False, repr=False)
     _undrained: dict[Path, None] = attrs.field(factory=dict, init=False, repr=False)
-    """Paths with a new version since `take_changes` or `restore`, in the order of recording."""
+    """Paths whose new version `take_changes` has not returned yet, in the order of recording."""
 
     def record(self, path: Path, content: bytes) -> None:
-        """Record that the model has seen *path*, or a part of it, while its whole content was *content*."""
+        """Record that the model has read the file *path*, or a part of it, when its whole content was *content*."""
         version = _version(content)
         if version != self._versions.get(path):
             self._undrained.pop(path, None)
@@ -43,10 +43,9 @@ class ReadFiles:
         self._remember(path, version)
 
     def check(self, path: Path, content: bytes | None = None) -> None:
-        """Raise `ToolFailed` unless the model has seen the current version of the file; `OSError` if it is missing.
+        """Raise `ToolFailed` unless the model has read the current version of the file; `OSError` if it is missing.
 
-        Pass *content* if it is used afterwards, so that the checked version is the used one. Without *content* this
-        reads the file and blocks.
+        *content* is the current content, if the caller has read it; without it, this method reads the file and blocks.
         """
         if path not in self._versions:
             raise ToolFailed(f"{path} has not been read yet. Read it first, then change it.")
@@ -54,20 +53,20 @@ class ReadFiles:
             raise ToolFailed(f"{path} has changed since it was read. Read it again, then change it.")
 
     def take_changes(self) -> dict[str, str]:
-        """Return the versions recorded since the last call: path -> hash in hex.
+        """Return the versions recorded since the last call, as path -> hash in hex, for the agent's transcript.
 
-        Omits paths that are not UTF-8, because they cannot be recorded; such files must be read again after a resume.
+        Omits paths that are not UTF-8, which a transcript cannot store; such files must be read again after a resume.
         """
         drained = {str(path): self._versions[path].hex() for path in self._undrained if _is_utf8(path)}
         self._undrained.clear()
         return drained
 
     def known(self) -> dict[str, str]:
-        """Return all versions in the format of `take_changes`, for a fork of the agent."""
+        """Return all versions as path -> hash in hex, for a fork (agent that continues this agent's conversation)."""
         return {str(path): version.hex() for path, version in self._versions.items() if _is_utf8(path)}
 
     def restore(self, versions: Mapping[str, str]) -> None:
-        """Restore versions that `take_changes` returned in an earlier run. Raises `ValueError` for invalid hex."""
+        """Add *versions*, which `take_changes` returned in an earlier run. Raises `ValueError` for invalid hex."""
         for path, version in versions.items():
             self._remember(Path(path), bytes.fromhex(version))
 
@@ -94,7 +93,7 @@ def _is_utf8(path: Path) -> bool:
 
 @attrs.frozen(kw_only=True)
 class FileVersion:
-    """Content of a file before a change."""
+    """Content and permissions of a file, read before a tool changes the file."""
 
     text: str
     content: bytes
@@ -103,17 +102,17 @@ class FileVersion:
 
 @attrs.frozen(kw_only=True)
 class PlainFile:
-    """A file that is not a memory."""
+    """A file outside the memory stores (directories of notes), as a tool reads and replaces it."""
 
     name: str
-    """Path as given by the model."""
+    """Path as the model gave it, for error messages."""
     path: Path
 
     def read(self, seen: ReadFiles) -> FileVersion | None:
-        """Read the file; None if it does not exist.
+        """Read the file before a change; None if it does not exist.
 
-        Raises `ToolFailed` for a file that must not be changed: not a text file, read-only, or changed since the model
-        has read it.
+        Raises `ToolFailed` for a file that must not be changed: not a regular UTF-8 file, read-only, over LARGEST, not
+        read by the model, or changed since then.
         """
         try:
             status = self.path.stat()
@@ -122,26 +121,26 @@ class PlainFile:
         except FileNotFoundError:
             return None
         except OSError as exc:
-            raise ToolFailed(f"{self.name} cannot be changed: {exc.strerror}") from exc
+            raise ToolFailed(f"{self.name} cannot be read: {exc.strerror}. Check its permissions.") from exc
         seen.check(self.path, content)
         return FileVersion(text=decoded(self.name, content), content=content, mode=stat.S_IMODE(status.st_mode))
 
     def write(self, content: bytes, existing: FileVersion | None, _seen: ReadFiles) -> None:
-        """Replace the content; create the file and its directory if needed. Raises `ToolFailed`."""
+        """Replace the content of the file, or create it and its directory. Raises `ToolFailed` on a disk error."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(self.path, content, mode=None if existing is None else existing.mode)
         except OSError as exc:
-            raise ToolFailed(f"{self.name} could not be written: {exc.strerror}") from exc
+            raise ToolFailed(f"{self.name} could not be written: {exc.strerror}. Tell the user.") from exc
 
     def _check_changeable(self, status: os.stat_result) -> None:
         if stat.S_ISDIR(status.st_mode):
             raise ToolFailed(f"{self.name} is a directory. Give the path of a file.")
         if not stat.S_ISREG(status.st_mode):
-            raise ToolFailed(f"{self.name} is not a regular file")
+            raise ToolFailed(f"{self.name} is not a regular file, but a pipe or device. Give the path of a file.")
         # Checked here, because the rename needs write access only to the directory. Root too must not ignore the mode.
         if not status.st_mode & 0o222 or not os.access(self.path, os.W_OK):
-            raise ToolFailed(f"{self.name} is read-only")
+            raise ToolFailed(f"{self.name} is read-only. Change another file, or ask the user to make it writable.")
         if status.st_size > LARGEST:
             raise ToolFailed(
                 f"{self.name} has {status.st_size:,} bytes, over the limit of {LARGEST // 1024**2} MB. "
@@ -150,25 +149,25 @@ class PlainFile:
 
 
 def decoded(name: str, content: bytes) -> str:
-    """Decode the content of a file. Raises `ToolFailed` if it is not UTF-8."""
+    """Return *content* of the file *name* as text. Raises `ToolFailed` if it is not valid UTF-8."""
     try:
         return content.decode()
     except UnicodeDecodeError as exc:
-        raise ToolFailed(f"{name} is not valid UTF-8 (byte {exc.start:,}), so it cannot be changed as text.") from exc
+        raise ToolFailed(f"{name} is not valid UTF-8 (byte {exc.start:,}). Change it with a command.") from exc
 
 
 def encoded(text: str) -> bytes:
-    """Encode a new text as UTF-8. Raises `ToolFailed` for an unpaired surrogate."""
+    """Return *text*, the new content of a file, as UTF-8. Raises `ToolFailed` if it has an unpaired surrogate."""
     try:
         return text.encode()
     except UnicodeEncodeError as exc:
         raise ToolFailed(
-            f"Nothing was written: character {exc.start:,} of the new text is an unpaired surrogate."
+            f"Nothing was written: character {exc.start:,} of the new text is an unpaired surrogate. Remove it."
         ) from exc
 
 
 def missing_file_hint(path: Path) -> str:
-    """Return the hint after "*path* does not exist": similar names in its directory. Blocks."""
+    """Return a hint to append to the error that *path* does not exist: similar names in its directory. Blocks."""
     try:
         # An unprintable name may contain bytes that cannot be encoded in JSON.
         near = closest_match(path.name, [entry.name for entry in path.parent.iterdir() if entry.name.isprintable()])
@@ -181,16 +180,16 @@ def missing_file_hint(path: Path) -> str:
 
 @attrs.frozen(kw_only=True)
 class WritableMemory:
-    """The memory stores that an agent may change."""
+    """Memory stores (directories of notes for later sessions) that an agent may change with the file tools."""
 
     stores: tuple[MemoryStore, ...]
     author: Callable[[], Author]
-    """Returns the author to record for the next change."""
+    """Function that returns the author to record in the change log of the store for the next change."""
     on_change: Callable[[MemoryChange], None] = lambda _: None
-    """Called after each change, in the task that made it."""
+    """Function that is called with each change of a memory after the change was written."""
 
     def find(self, path: Path) -> "StoredMemoryFile | None":
-        """Return the memory at the absolute *path*; None if it is in no store. Follows no links and reads no file."""
+        """Return the memory file at the absolute *path*, which need not exist; None if *path* is in no memory store."""
         plain = Path(os.path.normpath(path))
         for store in self.stores:
             for place in dict.fromkeys((store.directory, _real(store.directory))):
@@ -199,13 +198,13 @@ class WritableMemory:
         return None
 
     def holds(self, path: Path) -> bool:
-        """Return True if *path*, with links already followed, is in one of the stores."""
+        """Return True if *path*, in which links are already followed, is inside one of the memory stores."""
         return any(path.is_relative_to(_real(store.directory)) for store in self.stores)
 
 
 @attrs.frozen(kw_only=True)
 class StoredMemoryFile:
-    """A file in a memory store; a write that is based on an old version is rejected with the current content."""
+    """A file in a memory store (directory of notes), as a tool reads and replaces it; rejects outdated writes."""
 
     store: MemoryStore
     name: str
@@ -213,17 +212,17 @@ class StoredMemoryFile:
 
     @property
     def path(self) -> Path:
-        """Path of the file, with the links above the store followed; a store contains no links."""
+        """Absolute path of the file, with links in the path of the store followed; the store itself has no links."""
         return _real(self.store.directory) / self.name
 
     def read(self, seen: ReadFiles) -> FileVersion | None:
-        """Read the file; None if it does not exist. Raises `ToolFailed`."""
+        """Read the file before a change; None if it is missing. Raises `ToolFailed` if the model must read it first."""
         try:
             content = self.store.read(self.name)
         except MemoryRefused as exc:
-            raise ToolFailed(f"This path cannot be a memory: {exc}") from exc
+            raise ToolFailed(f"This path cannot be a memory. Use another path: {exc}") from exc
         except OSError as exc:
-            raise ToolFailed(f"{self.name} cannot be read: {exc.strerror}") from exc
+            raise ToolFailed(f"The memory {self.name} cannot be read: {exc.strerror}. Tell the user.") from exc
         if content is None:
             return None
         try:
@@ -233,21 +232,21 @@ class StoredMemoryFile:
         return FileVersion(text=decoded(self.name, content), content=content)
 
     def write(self, content: bytes, existing: FileVersion | None, seen: ReadFiles) -> MemoryChange:
-        """Replace the content if the file is still *existing*; return the change. Raises `ToolFailed`."""
+        """Replace the content and return the change. Raises `ToolFailed` if the content is no longer *existing*."""
         base = None if existing is None else existing.content
         try:
             return self.store.write(self.name, content, self.author(), base=base)
         except BaseChanged as exc:
-            raise self._rejected(f"Nothing was written: {exc}.", exc.current, seen) from exc
+            raise self._rejected(f"The memory was not changed: {exc}.", exc.current, seen) from exc
         except (MemoryRefused, StoreBusy) as exc:
-            raise ToolFailed(f"Nothing was written: {exc}") from exc
+            raise ToolFailed(f"The memory was not changed: {exc}") from exc
         except OSError as exc:
-            raise ToolFailed(f"{self.name} could not be written: {exc.strerror}") from exc
+            raise ToolFailed(f"The memory {self.name} could not be written: {exc.strerror}. Tell the user.") from exc
 
     def _rejected(self, reason: str, content: bytes | None, seen: ReadFiles) -> ToolFailed:
-        """Return the error of a write without knowledge of *content*; it shows the content and marks it as read."""
+        """Return the error for a write based on old content: shows the current *content* and records it as read."""
         if content is None:
-            return ToolFailed(f"{reason} The file does not exist any longer.")
+            return ToolFailed(f"{reason} The file does not exist any longer; call Write to create it again.")
         seen.record(self.path, content)
         text = content.decode("utf-8", "replace")
         rest = f"\n[cut: {len(text):,} characters in all]" if len(text) > SHOWN else ""

@@ -1,4 +1,4 @@
-"""Shell process with its process group, owned from start to exit."""
+"""Shell commands: start of a shell in a new process group, reading of its output, and killing of the whole group."""
 
 import contextlib
 import os
@@ -16,12 +16,12 @@ from coterie.process_identity import ProcessIdentity, list_pids, read_stat, wait
 
 SHELL = "/bin/bash"
 DRAIN = 0.2
-"""Seconds to keep reading output after the shell has ended, if a background process holds the pipe open."""
+"""Seconds to read output after the shell has ended, if a background process still has the pipe open."""
 KILLED_WITHIN = 5.0
-"""Seconds to wait after SIGKILL; longer only if the process hangs in disk or network I/O."""
+"""Maximum seconds to wait for the end of processes after SIGKILL; only hanging disk or network I/O takes longer."""
 POLL = 0.01
 PIPE_SIZE = 1024 * 1024
-"""Maximum bytes in a pipe, unless the system limit was raised."""
+"""Bytes of output to read in one step after the shell has ended: by default no pipe can contain more."""
 
 
 async def run_shell(
@@ -35,12 +35,12 @@ async def run_shell(
     ends_group: bool = False,
     sandbox: Sandbox | None = None,
 ) -> int:
-    """Run *command* and return its exit code; for a command killed by a signal, 128 plus the signal number.
+    """Run *command* in bash and return its exit code; for a command killed by a signal, 128 plus the signal number.
 
     *on_output* gets the output as it arrives, even during termination; *on_start* is called once the command runs.
-    Background processes survive the shell, unless *ends_group* is set or the *sandbox* kills them. On cancellation
-    sends SIGTERM to the process group, waits *grace* seconds, and sends SIGKILL. Returns only after the shell is
-    reaped, unless it cannot be killed. Raises `ToolFailed` if it cannot be started.
+    Background processes survive the shell, unless *ends_group* is set or the *sandbox* kills them. Cancellation sends
+    SIGTERM to the process group, waits *grace* seconds, and sends SIGKILL. Returns only after the shell is reaped,
+    unless it cannot be killed. Raises `ToolFailed` if the command cannot be started.
     """
     program = [SHELL, "-c", command]
     try:
@@ -49,7 +49,7 @@ async def run_shell(
         read_end, write_end = os.pipe()
         process = start_process(program, directory, environment, (subprocess.DEVNULL, write_end, write_end), [read_end])
     except (OSError, ValueError) as exc:
-        raise ToolFailed(f"The command could not be started: {exc}") from exc
+        raise ToolFailed(f"The command could not be started: {exc}. Correct the command, or tell the user.") from exc
     has_init = sandbox is not None and sandbox.has_init_process
     on_start()
     try:
@@ -70,10 +70,10 @@ def start_process(
     streams: tuple[int, int, int],
     own_ends: Iterable[int],
 ) -> subprocess.Popen[bytes]:
-    """Start *program*, in its own process group, with its ends of pipes as *streams*, and close these ends here.
+    """Start *program* in a new session and process group, with the descriptors *streams* as stdin, stdout and stderr.
 
-    If it cannot be started, closes *own_ends* too, and raises `OSError` or `ValueError`. Must not run in a thread,
-    because children with a parent-death signal, as of Bubblewrap, die with the thread that started them.
+    Then closes *streams* in this process. If the start fails, closes *own_ends* (the other ends of the pipes) too, and
+    raises `OSError` or `ValueError`. Must not run in a thread: the Bubblewrap sandbox dies with the starting thread.
     """
     try:
         return subprocess.Popen(  # noqa: S603 - the model's commands have permission, and the user has approved hooks
@@ -98,7 +98,7 @@ def start_process(
 async def open_output_reader(
     stream: trio.lowlevel.FdStream, on_output: Callable[[bytes | bytearray], None]
 ) -> AsyncIterator[None]:
-    """Read the pipe until the block has ended and the pipe is closed, or for `DRAIN` seconds after the block.
+    """Pass the output in the pipe *stream* to *on_output* during the block, and up to DRAIN seconds after its end.
 
     Continues after cancellation, so that a process that is being terminated does not block on a full pipe.
     """
@@ -121,7 +121,7 @@ async def open_output_reader(
 
 
 async def wait_or_kill(pid: int, grace: float, *, ends_group: bool, has_init: bool = False) -> None:
-    """Return when the shell has ended; on cancellation, or with *ends_group*, kill its process group too."""
+    """Wait until the shell *pid* has ended; on cancellation, or always with *ends_group*, kill its process group."""
     has_ended = False
     try:
         await wait_ended(pid)
@@ -133,10 +133,10 @@ async def wait_or_kill(pid: int, grace: float, *, ends_group: bool, has_init: bo
 
 
 async def _kill_group(group: int, grace: float, *, has_init: bool) -> None:
-    """Send SIGTERM, wait, and send SIGKILL; return when all processes of the group have ended or cannot be killed.
+    """Send SIGTERM to the process group *group*, and SIGKILL *grace* seconds later; return when all have ended.
 
-    An init process of a sandbox, which leads the group, gets no SIGTERM: its end kills the others immediately, so that
-    they could not clean up.
+    Gives up KILLED_WITHIN seconds after SIGKILL. With *has_init*, the leader of the group is the init process of a
+    sandbox. It gets no SIGTERM, because its end kills the others immediately, so that they could not clean up.
     """
     for number, timeout in ((signal.SIGTERM, grace), (signal.SIGKILL, KILLED_WITHIN)):
         if has_init and number == signal.SIGTERM:
@@ -152,7 +152,7 @@ async def _kill_group(group: int, grace: float, *, has_init: bool) -> None:
 
 
 def _terminate_members_sync(group: int) -> None:
-    """Send SIGTERM to every process of the group except its leader."""
+    """Send SIGTERM to every process of the process group *group*, except the leader, which has the pid *group*."""
     for process in _members(group):
         if process.pid != group:
             with contextlib.suppress(PermissionError):

@@ -1,4 +1,4 @@
-"""Working directory of an agent's shell, which one command passes on to the next."""
+"""Working directory of an agent's shell commands: each command starts in the directory in which the previous ended."""
 
 import contextlib
 import os
@@ -14,17 +14,17 @@ from coterie.agents.errors import ToolFailed
 from coterie.files import replace_file
 
 FOLDER = ".shell-"
-"""Prefix of the temporary folder in which a shell reports its final directory."""
+"""Prefix of the name of the temporary folder in which a shell reports its final working directory."""
 END = "end"
-"""File in this folder that the shell writes."""
+"""Name of the file to which a shell writes its final working directory."""
 MAX_PATH_BYTES = 65_536
-"""Bytes to read of this file; more than any path has."""
+"""Maximum bytes to read of the file with the final working directory; more than any path has."""
 START_UP = "BASH_ENV"
-"""Environment variable with the file that bash reads before it runs a command."""
+"""Environment variable that names the start-up file, a script that bash runs before its command."""
 
 
 def printable_name(name: str) -> str:
-    """Replace unprintable characters of a file name, so that it fits on one line and into JSON."""
+    """Return *name* with U+FFFD for each unprintable character, so that a file name fits on one line and into JSON."""
     if name.isprintable():
         return name
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in name)
@@ -32,23 +32,23 @@ def printable_name(name: str) -> str:
 
 @attrs.define(eq=False)
 class ShellState:
-    """Working directory for the next command. Owned by the task that runs the agent's tools."""
+    """Working directory of an agent's shell commands: the directory in which the next command starts."""
 
     root: Path
-    """Directory that the working directory cannot leave, with links followed."""
+    """Project directory, with links followed; the working directory is always this directory or inside it."""
     directory: Path = attrs.field(init=False)
-    """Working directory of the next command, with links followed: the root or a directory inside it."""
+    """Working directory of the next command, with links followed: `root` or a directory inside it."""
     _drained: Path = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.root = self.directory = self._drained = self.root.resolve()
 
     def enter(self) -> str | None:
-        """Check that the directory still exists; otherwise go back to the root and return a note for the model."""
+        """Return None if the working directory still exists; else set it to `root` and return a note for the model."""
         return self.update_directory(self.directory)
 
     def update_directory(self, directory: Path) -> str | None:
-        """Set the directory for the next command; if it is invalid, use the root and return a note for the model."""
+        """Set the working directory, return None; if *directory* is invalid, set `root` and return a note about it."""
         problem = self._problem(directory)
         self.directory = directory if problem is None else self.root
         if problem is None:
@@ -57,20 +57,20 @@ class ShellState:
         return f"[the working directory is {root} again: {refused} {problem}]"
 
     def take_changes(self) -> str | None:
-        """Return the directory, relative to the root, if it has changed since the last call; else None."""
+        """Return the working directory, relative to `root`, if it has changed since the last call; else None."""
         if self.directory == self._drained:
             return None
         self._drained = self.directory
         return str(self.directory.relative_to(self.root))
 
     def restore(self, directory: str) -> None:
-        """Restore a directory that `take_changes` returned in an earlier run.
+        """Set the working directory to *directory*, which `take_changes` returned in an earlier run of the agent.
 
-        Raises `ValueError` for a directory outside the root.
+        Raises `ValueError` for a directory outside `root`. Does not check that the directory exists.
         """
         path = self.root / directory
         if not path.is_relative_to(self.root) or ".." in path.parts:
-            raise ValueError(f"{directory!r} is outside the root")
+            raise ValueError(f"the recorded working directory {directory!r} is outside the project {self.root}")
         self.directory = self._drained = path
 
     def _problem(self, directory: Path) -> str | None:
@@ -89,21 +89,21 @@ class ShellState:
 
 @attrs.frozen(kw_only=True)
 class DirectoryReport:
-    """Report of a shell about its final working directory.
+    """Report of one shell about the directory in which it ended, so that the next command can start there.
 
     The shell writes the report in an EXIT trap, which a start-up file sets. The command itself is unchanged, because a
     wrapper would be visible in line numbers, error messages and `set -x`. `trap -p` and `set -v` do show the trap.
     """
 
     environment: Mapping[str, str]
-    """Environment that the shell must be started with."""
+    """Environment variables with which the shell must be started, so that it writes the report."""
     _folder: int
-    """Descriptor of the folder with the report, held open because a command could replace the folder."""
+    """Open descriptor of the folder with the report; its path is not used, as a command could replace the folder."""
 
     def read(self) -> Path | None:
-        """Return the final directory, with links followed.
+        """Return the directory in which the shell ended, with links followed.
 
-        None if there is no report: the shell was killed or replaced by `exec`, or the command set its own EXIT trap.
+        None if there is no report: the shell was killed or replaced by `exec`, or the command set another EXIT trap.
         """
         # A command may have replaced the file by a link, which must not be followed, or by a pipe, which would block.
         try:
@@ -118,9 +118,10 @@ class DirectoryReport:
 
 @contextlib.contextmanager
 def open_directory_report(scratch: Path, environment: Mapping[str, str]) -> Iterator[DirectoryReport]:
-    """Prepare a directory report for one shell, which must be started in the block with the report's environment.
+    """Prepare a report for one shell, which must be started in the block with `environment` of the yielded object.
 
-    The report's environment extends *environment*. Raises `ToolFailed` if files cannot be created in *scratch*.
+    Creates a temporary folder in *scratch*, removed after the block. Raises `ToolFailed` if that fails. The yielded
+    environment is *environment* with BASH_ENV set.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -129,14 +130,14 @@ def open_directory_report(scratch: Path, environment: Mapping[str, str]) -> Iter
             start, end = Path(name, "start"), Path(name, END)
             replace_file(start, os.fsencode(_start_up(end, environment.get(START_UP))), durable=False)
         except OSError as exc:
-            raise ToolFailed(f"The command could not be started: {exc}") from exc
+            raise ToolFailed(f"The command could not be started: {exc}. Tell the user about this error.") from exc
         descriptor = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         stack.callback(os.close, descriptor)
         yield DirectoryReport(environment={**environment, START_UP: str(start)}, folder=descriptor)
 
 
 def _start_up(end: Path, users: str | None) -> str:
-    """Return the start-up script: it restores BASH_ENV, sources the user's own file, and sets the trap."""
+    """Return a script for bash: restores BASH_ENV to *users*, runs that file, sets a trap that writes to *end*."""
     # If the directory was deleted, only $PWD has its name. The stderr of the group is dropped: `set -x` writes there.
     trap = f'{{ builtin pwd -P || builtin echo "$PWD"; }} 2> /dev/null >| {shlex.quote(str(end))}'
     lines = [f"unset -v {START_UP}"]

@@ -1,4 +1,4 @@
-"""Size of a mailbox backlog, from file sizes and the cursor."""
+"""Measurement of the backlog (unacknowledged messages) of a file mailbox, by the sizes of its files and its cursor."""
 
 import os
 from pathlib import Path
@@ -9,9 +9,9 @@ from coterie.mailbox.transports.file.cursor import CURSOR_FILE, Cursor, load_cur
 from coterie.mailbox.transports.file.log_segments import segment_path
 
 SMALLEST_RECORD = 256
-"""Smallest size of a record in bytes.
+"""Lower bound for the size of a stored message (record) in bytes.
 
-A backlog of few bytes cannot hold too many records, so its records need not be counted.
+A backlog smaller than the limit of messages times this size is below that limit, so its messages are not counted.
 """
 
 _READ_BYTES = 1024 * 1024
@@ -19,28 +19,28 @@ _READ_BYTES = 1024 * 1024
 
 @attrs.define(eq=False)
 class BacklogSize:
-    """Measures the backlog of one mailbox. Bytes are exact; messages are too, except for torn records."""
+    """Measures number and bytes of the unacknowledged messages of a mailbox; incomplete ones may be counted wrongly."""
 
     directory: Path
     cursor: Cursor = attrs.field(factory=Cursor, init=False)
     _cursor_file: str = attrs.field(init=False)
-    """Precomputed, because it is used for every message."""
+    """Path of the file with the mailbox's cursor (read position), as a string so that `refresh` need not build it."""
     _version: tuple[int, int, int] | None = attrs.field(default=None, init=False)
     _sealed: dict[int, int] = attrs.field(factory=dict, init=False)
-    """Sizes of sealed segments, which no longer grow."""
+    """Maps the number of each sealed segment (full log file, which no longer grows) to its size in bytes."""
     _counted: dict[int, tuple[int, int]] = attrs.field(factory=dict, init=False)
-    """Maps a segment to the bytes that were scanned, and the newlines in them."""
+    """Maps the number of a segment (log file) to the bytes scanned from its start so far, and the newlines in them."""
     _last: int | None = attrs.field(default=None, init=False)
-    """The last segment when `_before` was computed; None if the cursor has moved since."""
+    """Argument of `_bytes_before` for which `_before` is its result; None if the cursor has moved since."""
     _before: int = attrs.field(default=0, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._cursor_file = str(self.directory / CURSOR_FILE)
 
     def refresh(self, *, is_forced: bool = False) -> None:
-        """Load the cursor if its file has changed; always if *is_forced*.
+        """Load the mailbox's cursor (read position) from its file if the file has changed, or always if *is_forced*.
 
-        Raises `OSError`.
+        Without a file, the cursor is the start of the log. Raises `OSError`.
         """
         try:
             status = os.stat(self._cursor_file)  # noqa: PTH116 - called for every message, and costs half as much
@@ -56,15 +56,15 @@ class BacklogSize:
                     del known[number]
 
     def bytes(self, last: int, size: int) -> int:
-        """Return the pending bytes if the *last* segment has this *size*. Raises `OSError`."""
+        """Return the unacknowledged bytes of a mailbox whose last file, *last*, has *size* bytes. Raises `OSError`."""
         return max(0, size + self._bytes_before(last))
 
     def size_with(self, last: int, waiting: int) -> int:
-        """Return the size of the *last* segment at which *waiting* bytes are pending. Raises `OSError`."""
+        """Return the size of the last log file, *last*, with which *waiting* bytes are pending. Raises `OSError`."""
         return waiting - self._bytes_before(last)
 
     def messages(self, last: int, size: int) -> int:
-        """Return the pending messages, as `bytes`. Reads what was appended since the last call. Raises `OSError`."""
+        """Count the unacknowledged messages up to byte *size* of log file *last*; reads new bytes. Raises `OSError`."""
         cursor = self.cursor
         before = sum(self._newlines(number, self._sealed_size(number)) for number in range(cursor.segment, last))
         done = sum(span.newlines for span in cursor.done)
@@ -72,7 +72,7 @@ class BacklogSize:
         return max(0, newlines + 1) // 2
 
     def _bytes_before(self, last: int) -> int:
-        """Return the pending bytes before the *last* segment."""
+        """Return the number to add to the size of log file *last* to get all unacknowledged bytes; may be negative."""
         if self._last != last:
             cursor = self.cursor
             sealed = sum(self._sealed_size(number) for number in range(cursor.segment, last))

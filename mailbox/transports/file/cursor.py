@@ -1,7 +1,7 @@
-"""The cursor of a mailbox: acknowledged positions, and the log in which they are kept.
+"""Cursor of a mailbox: the positions of acknowledged messages in the mailbox's log, and the file that stores them.
 
-An acknowledgement is one append, which costs a tenth of replacing the file. The file is replaced only when it has
-grown, so it is always short, and there is always a cursor.
+An acknowledgement appends the new cursor as one line, which costs a tenth of replacing the file. Only a file that has
+become too long is replaced by one with the newest line. So the file stays short and always contains a cursor.
 """
 
 import contextlib
@@ -15,56 +15,56 @@ import msgspec
 from coterie.files import Appender, check_record, frame_record, replace_file
 
 Position = tuple[int, int]
-"""Number of a segment, and an offset in it."""
+"""Position in a mailbox's log: number of a segment (log file), and byte offset in this file."""
 
 VERSION = 1
 
 
 @attrs.frozen(kw_only=True)
 class AckRange:
-    """Range of one segment: one record, or several adjacent ones."""
+    """Byte range of one stored message, or of adjacent ones, in a segment (log file); used for acknowledgements."""
 
     segment: int
     start: int
     end: int
     newlines: int
-    """Newlines in the range; every record has two, so writers can count pending messages."""
+    """Number of newlines in the range. A message has two, so writers can compute the number of pending messages."""
 
 
 @attrs.frozen(kw_only=True)
 class Cursor:
-    """Read position of a mailbox, as one line of `cursor.json`."""
+    """Acknowledged part of a mailbox's log: all before `offset`, and the ranges `done`; one line of `cursor.json`."""
 
     segment: int = 1
     offset: int = 0
     newlines: int = 0
-    """Newlines in the segment before the offset."""
+    """Number of newlines in the segment before `offset`, from which writers compute the number of pending messages."""
     done: tuple[AckRange, ...] = ()
-    """Ranges behind the offset that are acknowledged, oldest first."""
+    """Byte ranges behind `offset` whose messages were acknowledged out of order, oldest first."""
     taken: Position | None = None
-    """Position that the last reader had reached when it closed the mailbox; None during reading and after a kill."""
+    """Position up to which the last reader had read when it closed the mailbox; None while reading and after a kill."""
     v: int = VERSION
 
     @property
     def last_known(self) -> int:
-        """The last segment that the cursor refers to."""
+        """Number of the last segment (log file) known to have existed, or 0; a recreated log continues behind it."""
         begun = self.segment if self.offset else self.segment - 1
         return max(begun, *(span.segment for span in self.done), 0)
 
     def to_bytes(self) -> bytes:
-        """Encode the cursor as one JSON line with a checksum."""
+        """Return the cursor encoded as one line of JSON with a checksum, as stored in `cursor.json`."""
         return frame_record(msgspec.json.encode(self))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Cursor":
-        """Decode a cursor that `to_bytes` wrote. Raises `ValueError` for any other *data*."""
+        """Decode a cursor (read position of a mailbox) encoded by `to_bytes`. Raises `ValueError` for other *data*."""
         line = data.strip(b"\n")
         check_record(line)
         cursor = _decoder.decode(line)
         if cursor.segment < 1 or cursor.offset < 0:
-            raise ValueError(f"segment {cursor.segment} is less than 1, or offset {cursor.offset} is negative")
+            raise ValueError(f"invalid cursor: segment {cursor.segment} (must be >= 1), offset {cursor.offset} (>= 0)")
         if cursor.v != VERSION:
-            raise ValueError(f"version {cursor.v}; this program reads {VERSION}")
+            raise ValueError(f"the cursor has version {cursor.v}, but this program reads only version {VERSION}")
         return cursor
 
 
@@ -73,7 +73,7 @@ _decoder = msgspec.json.Decoder(Cursor)
 
 @attrs.define(eq=False)
 class AckProgress:
-    """The cursor during reading. Acknowledgements come in any order; adjacent ranges are joined, so it stays small."""
+    """Acknowledged parts of a mailbox's log while it is read. Messages may be acknowledged in any order."""
 
     _segment: int
     _offset: int
@@ -81,11 +81,11 @@ class AckProgress:
     _by_start: dict[Position, AckRange] = attrs.field(factory=dict)
     _by_end: dict[Position, AckRange] = attrs.field(factory=dict)
     _over: dict[int, tuple[int, int]] = attrs.field(factory=dict)
-    """Maps segments read to their end to their size and the number of the next segment."""
+    """Maps the number of a segment (log file) that was read to its end to its size and the next segment's number."""
 
     @classmethod
     def from_cursor(cls, cursor: Cursor) -> "AckProgress":
-        """Return the progress that *cursor* describes."""
+        """Create the progress of a reader that continues at *cursor* and keeps the acknowledged ranges in it."""
         progress = cls(cursor.segment, cursor.offset, cursor.newlines)
         for span in cursor.done:
             progress.finish(span)
@@ -93,16 +93,16 @@ class AckProgress:
 
     @property
     def position(self) -> Position:
-        """Position of the first byte that is not acknowledged."""
+        """Segment number and byte offset of the first byte in the log that is not acknowledged."""
         return self._segment, self._offset
 
     def cursor(self, taken: Position | None = None) -> Cursor:
-        """Return the cursor to write now."""
+        """Return the cursor to store. *taken* is the position up to which messages were read, given only at closing."""
         done = tuple(self._by_start[start] for start in sorted(self._by_start))
         return Cursor(segment=self._segment, offset=self._offset, newlines=self._newlines, done=done, taken=taken)
 
     def finish(self, span: AckRange) -> None:
-        """Add the acknowledged *span*, which starts at a record and was not added before."""
+        """Mark the byte range *span*, which starts with a message and was not marked before, as acknowledged."""
         if (span.segment, span.start) == self.position:
             self._pass(span)
             self._move()
@@ -118,7 +118,7 @@ class AckProgress:
         self._move()
 
     def leave(self, segment: int, size: int, following: int) -> None:
-        """Mark *segment* as read to its end at *size*; reading continued at the start of the *following* one."""
+        """Record that segment *segment* ends at *size*. Once all of it is acknowledged, *following* is the next one."""
         self._over[segment] = size, following
         self._move()
 
@@ -144,29 +144,29 @@ def _join(first: AckRange, second: AckRange) -> AckRange:
 
 CURSOR_FILE = "cursor.json"
 LONGEST = 64 * 1024
-"""Size in bytes at which the file is replaced by one with only the last line."""
+"""Size of the cursor file in bytes above which it is replaced by a file with only the newest cursor."""
 _MODE = 0o600
 _END = 4096
-"""Bytes at the end of the file in which to search for the last line first."""
+"""Bytes at the end of the cursor file that are searched for its last valid line; if there is none, all are searched."""
 
 
 @attrs.define(eq=False)
 class CursorLog:
-    """Cursor file of the mailbox in a directory, for its one reader."""
+    """Writer of a mailbox's cursor file, which stores acknowledged positions; only the mailbox's reader uses it."""
 
     path: Path
     _log: Appender | None = attrs.field(default=None, init=False)
     _size: int = attrs.field(default=0, init=False)
     _lock: threading.Lock = attrs.field(factory=threading.Lock, init=False)
-    """Held by writes and `close`: closing during a write in a thread could let the write hit a reused descriptor."""
+    """Held during writes and `close`, so that no write in a thread uses a descriptor that was closed and reused."""
 
     @classmethod
     def of(cls, directory: Path) -> "CursorLog":
-        """Return the cursor file of the mailbox in *directory*."""
+        """Return a writer for the cursor file of the mailbox in *directory*; the first write opens the file."""
         return cls(directory / CURSOR_FILE)
 
     def write(self, cursor: Cursor) -> None:
-        """Append *cursor* as the current one; a power cut may restore an older one. Raises `OSError`."""
+        """Store *cursor* as the newest one, not synced: a power cut may restore an older one. Raises `OSError`."""
         line = cursor.to_bytes()
         with self._lock:
             if self._log is None or self._size > LONGEST:
@@ -179,7 +179,7 @@ class CursorLog:
                 self._log.append(line)
 
     def close(self) -> None:
-        """Close the descriptor; the next write starts a new file."""
+        """Close the cursor file; a later `write` replaces it by a file with only one cursor."""
         with self._lock:
             self._close()
 
@@ -190,10 +190,10 @@ class CursorLog:
 
 
 def load_cursor(directory: Path) -> Cursor | None:
-    """Load the cursor of a mailbox; None if it is missing or unreadable.
+    """Return the newest valid cursor of the mailbox in *directory*; None if the file is missing or has no valid line.
 
-    Reading then starts at the oldest segment: no mail is lost, and the transcript detects messages that are delivered
-    again. Raises `OSError`.
+    Without a cursor, reading starts with the oldest message: no mail is lost, and messages that are delivered again
+    are recognized by the transcript of the agent. Raises `OSError`.
     """
     try:
         descriptor = os.open(directory / CURSOR_FILE, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,8 +1,8 @@
-"""File status without times, which makes the next write of the file cheaper.
+"""File status without timestamps: like `os.stat`, but a later synced write is cheaper.
 
-Reading the times of a file makes the kernel give its next change a distinct time. Files written later may not be
-older, so their times change too, and a sync has one more inode to write: a third of the cost of a synced message. A
-status request without times avoids this cost.
+After a program has read a file's timestamps, the kernel gives the next change of the file a new, distinct time. Files
+that are written later may not be older, so their timestamps change too. A sync then has one more inode to write, which
+is a third of the cost of a synced message. A status request without timestamps avoids this.
 """
 
 import ctypes
@@ -15,12 +15,12 @@ from typing import NamedTuple
 _HERE = -100
 _EMPTY_PATH = 0x1000
 _ASKED = 0x1 | 0x2 | 0x4 | 0x100 | 0x200
-"""Type, mode, links, inode and size."""
+"""Flags of the fields that are requested from `statx`: type, mode, number of links, inode and size."""
 _BYTES = 256
 
 
 class FileStat(NamedTuple):
-    """Part of a file status, with the names of `os.stat_result`. Compare `st_dev` only with that of other objects."""
+    """Status of a file without timestamps, named as in `os.stat_result`; `st_dev` is encoded differently."""
 
     st_nlink: int
     st_mode: int
@@ -30,7 +30,7 @@ class FileStat(NamedTuple):
 
 
 def fast_fstat(descriptor: int) -> "FileStat | os.stat_result":
-    """As `os.fstat`, without times. Raises `OSError`."""
+    """Return the status of an open file like `os.fstat`, without timestamps if the system can. Raises `OSError`."""
     buffer = _stat_buffer.buffer
     if _statx(descriptor, b"", _EMPTY_PATH, _ASKED, buffer) != 0:
         return os.fstat(descriptor)  # raises the error
@@ -38,7 +38,7 @@ def fast_fstat(descriptor: int) -> "FileStat | os.stat_result":
 
 
 def fast_stat(path: str) -> "FileStat | os.stat_result":
-    """As `os.stat`, without times. Raises `OSError`."""
+    """Return the status of the file *path* like `os.stat`, without timestamps if the system can. Raises `OSError`."""
     buffer = _stat_buffer.buffer
     if _statx(_HERE, os.fsencode(path), 0, _ASKED, buffer) != 0:
         return os.stat(path)  # noqa: PTH116 - this function is on a hot path
@@ -46,7 +46,7 @@ def fast_stat(path: str) -> "FileStat | os.stat_result":
 
 
 class _StatBuffer(threading.local):
-    """Buffer for the result of the system call, one for each thread."""
+    """Buffer into which the system call `statx` writes the status of a file; each thread has its own."""
 
     def __init__(self) -> None:
         self.buffer = ctypes.create_string_buffer(_BYTES)

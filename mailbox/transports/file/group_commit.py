@@ -1,8 +1,8 @@
-"""Group commit: concurrent callers share one write.
+"""Group commit: tasks that want to write to disk at the same time share one write, such as one sync of a log.
 
-A thread hop costs as much as a sync of a good disk. So the write runs in the event loop while recent writes were fast,
-and in a thread otherwise. Waiting for other callers costs a turn of the event loop, so a task that has been the only
-caller skips it for most of its writes.
+Moving a write to a thread costs as much as a sync of a fast disk. So a write runs in the event loop while recent writes
+were fast, and in a thread otherwise. Waiting for other callers costs a turn of the event loop, so a task that was
+recently the only caller skips the wait for most of its writes.
 """
 
 import time
@@ -13,18 +13,18 @@ import attrs
 import trio
 
 QUICK = 0.002
-"""Average duration in seconds up to which writes run in the event loop: other tasks do not notice it."""
+"""Average duration of writes in seconds below which they run in the event loop, because they hardly block it."""
 _SHARE = 1 / 8
-"""Weight of the last write in the average, so that one slow write does not move the others to a thread."""
+"""Weight of the last write in the average duration; small, so that one slow write does not move writes to a thread."""
 _LONELY = 50
-"""Number of writes that a single caller makes without waiting for other callers."""
+"""Number of writes that a task makes without waiting for others to join, after it was the only caller of a write."""
 
 T = TypeVar("T")
 
 
 @attrs.define(eq=False)
 class _Round:
-    """Callers that share one write, and its outcome."""
+    """One shared write: the number of callers that share it, and its outcome once it is over."""
 
     sharers: int = 0
     is_over: bool = False
@@ -33,10 +33,10 @@ class _Round:
 
 @attrs.define(eq=False)
 class GroupCommit(Generic[T]):
-    """Performs one write for all callers that asked before it began.
+    """Performs one write for all tasks that called `run` before the write began.
 
-    *take* runs in the event loop and returns the data; *write* blocks, and may run in a thread. So *take* may access
-    state that tasks change, and *write* must not.
+    For each write, *take* returns the data of all callers, and *write* writes this data. *take* runs in the event loop.
+    *write* blocks and may run in a thread, so it must not access state that tasks change.
     """
 
     _take: Callable[[], T]
@@ -44,15 +44,15 @@ class GroupCommit(Generic[T]):
     _lock: trio.Lock = attrs.field(factory=trio.Lock, init=False)
     _next: _Round = attrs.field(factory=_Round, init=False)
     _seconds: float = attrs.field(default=1.25 * QUICK, init=False)
-    """Average duration of writes; initially above the limit, because the speed of the disk is unknown."""
+    """Moving average of the duration of writes in seconds; initially above `QUICK`, so first writes use a thread."""
     _lonely: int = attrs.field(default=0, init=False)
-    """Remaining writes that need not wait for other callers; 0 unless writes are fast and no other caller waits."""
+    """Number of next writes without a wait for other callers; above 0 only if writes are fast and one task calls."""
 
     async def run(self) -> None:
-        """Return when a write that began after this call has ended. Raises its `OSError`.
+        """Return when a write that began after this call has ended; other callers may share it. Raises `OSError`.
 
-        All callers that share the write fail with it: after a failed sync, a retry may succeed although the data is
-        lost.
+        If the write fails, all callers that share it get the error. It is not retried, because after a failed sync a
+        retry may succeed although the data is lost.
         """
         shared = self._next
         shared.sharers += 1
@@ -68,7 +68,7 @@ class GroupCommit(Generic[T]):
             raise shared.failure
 
     def run_exclusive(self) -> bool:
-        """Write immediately, without a checkpoint. Return False, without writing, if another caller came lately."""
+        """Write alone, immediately, and return True; False without a write if another caller may want to share it."""
         if not self._lonely:
             return False
         self._lonely -= 1

@@ -1,7 +1,7 @@
-"""Reading end of a file mailbox.
+"""Inbox of the file transport: one process locks a mailbox, reads its messages from log files and acknowledges them.
 
-Sleeping and being woken costs both ends more than the message. A reader that is slower than its writers never sleeps,
-but writers that wait for a disk would wake it for each message.
+Sleep and wakeup cost the reader and the writer more than a message. A busy reader never sleeps, but writers that wait
+for a disk would wake it for each message. So at a high rate, the reader waits a moment and reads a batch.
 """
 
 import contextlib
@@ -33,15 +33,15 @@ from coterie.mailbox.validation import MessageValidator
 
 @attrs.define(eq=False)
 class ReaderLock:
-    """The right to read a mailbox."""
+    """Lock of the one reader of a mailbox; also detects that the mailbox was deleted or replaced."""
 
     wakeup: WakeupListener
     _lock: str
     _identity: tuple[int, int]
-    """Inode and device of the locked file."""
+    """Inode and device of the lock file when it was locked; a replaced file has others."""
 
     def is_lost(self) -> bool:
-        """True if another mailbox lies at this path now, because the directory was deleted or moved."""
+        """True if the lock file is missing or was replaced, because the mailbox directory was deleted or moved."""
         try:
             current = fast_stat(self._lock)
         except (FileNotFoundError, NotADirectoryError):
@@ -51,9 +51,9 @@ class ReaderLock:
 
 @contextmanager
 def acquire_reader_lock(name: str, directory: Path, *, is_durable: bool) -> Iterator[ReaderLock]:
-    """Hold the reader lock of the mailbox until the block ends; create the mailbox if it is missing.
+    """Lock the mailbox *name* in *directory* for its only reader until the block ends; create a missing directory.
 
-    Raises `MailboxBusy` while another reader holds the lock, and `OSError`.
+    Does not wait: raises `MailboxBusy` if another reader holds the lock. Also raises `OSError`.
     """
     make_directory(directory, is_durable=is_durable)
     lock = directory / LOCK_FILE
@@ -69,31 +69,31 @@ def acquire_reader_lock(name: str, directory: Path, *, is_durable: bool) -> Iter
 
 
 IN_A_ROW = 8
-"""Number of waits, each within `GATHERING` of the last, after which the reader starts to batch."""
+"""Number of waits for mail, each within `GATHERING` seconds of the one before, after which the reader reads batches."""
 GATHERING = 0.001
-"""Seconds for which the reader lets mail gather, as long as this yields several messages."""
+"""Seconds that a batching reader sleeps before it looks for mail, so that several messages can arrive."""
 WIDE_AWAKE = 1.0
-"""Seconds without batching after a batch of one message, because its sender may wait for an answer to each."""
+"""Seconds without batching (brief sleeps) after a batch of at most one message: a sender may wait for each answer."""
 
 
 @attrs.define(eq=False)
 class ReadBatching:
-    """Decides when one reader waits in order to read several messages as a batch."""
+    """Decides when the reader of a mailbox sleeps briefly before it looks for mail, to then read several messages."""
 
     _came: int = 0
-    """Messages since the last wait."""
+    """Number of messages received since the last wait for mail."""
     _waited: float = -math.inf
-    """Time at which the last wait began."""
+    """Time at which the last wait for mail began, by `trio.current_time`."""
     _in_a_row: int = 0
     _has_gathered: bool = False
     _awake_until: float = -math.inf
 
     def note_messages(self, count: int) -> None:
-        """Count *count* received messages."""
+        """Record that the reader has just received *count* messages; `delay_wakeup` decides by this number."""
         self._came += count
 
     async def delay_wakeup(self) -> bool:
-        """Sleep before a wait if mail arrives at a high rate; return True if the reader is to check for mail now."""
+        """Before a wait for mail: sleep `GATHERING` seconds and return True if mail comes fast; else return False."""
         now = trio.current_time()
         if not self._has_gathered:
             self._in_a_row = self._in_a_row + 1 if now - self._waited < GATHERING else 0
@@ -108,7 +108,7 @@ class ReadBatching:
 
 @attrs.define(eq=False, kw_only=True)
 class FileInbox:
-    """An `Inbox` over one directory."""
+    """Inbox of one mailbox, a directory with log files, for its only reader; implements `Inbox`."""
 
     directory: Path
     seen: Container[MessageId]
@@ -116,23 +116,23 @@ class FileInbox:
     store_dead_letter: StoreDeadLetter
     is_durable: bool
     check_member: Callable[[], object]
-    """Raises `MailboxError` if the name is no longer on the roster."""
+    """Function that raises `MailboxError` if the owner of the mailbox is no longer on the roster (list of members)."""
     _open_resources: contextlib.ExitStack = attrs.field(factory=contextlib.ExitStack, init=False)
     _reader_lock: ReaderLock | None = attrs.field(default=None, init=False)
-    """None if the mailbox was deleted and could not be locked again."""
+    """Lock of this reader; None if the mailbox was deleted and could not be created and locked again."""
     _log_reader: LogReader = attrs.field(init=False)
     _taken: dict[MessageId, list[AckRange]] = attrs.field(factory=dict, init=False)
-    """Maps unacknowledged messages to their ranges in the log; no range if the mailbox was deleted since."""
+    """Maps ids of unacknowledged messages to their byte ranges in the log; no ranges if the log was deleted."""
     _delivered_ids: DeliveredIds = attrs.field(factory=DeliveredIds, init=False)
     _again_before: Position = attrs.field(default=(0, 0), init=False)
-    """An earlier reader may have taken the messages before this position."""
+    """Log position; messages before it are marked `is_again`, because an earlier reader may have received them."""
     _batching: ReadBatching = attrs.field(factory=ReadBatching, init=False)
     _commit: GroupCommit[Cursor] = attrs.field(init=False)
     _cursors: CursorLog = attrs.field(init=False)
     _has_news: bool = attrs.field(default=False, init=False)
-    """True if a message was dead-lettered or dropped since the cursor was written."""
+    """True if a message was dropped or became a dead letter, and the cursor file does not yet record it."""
     _cleaned_up_to: int | None = attrs.field(default=None, init=False)
-    """Segment of the cursor at the last deletion of acknowledged segments."""
+    """Segment number of the cursor when acknowledged segments (log files) were last deleted; None before."""
     _is_closed: bool = attrs.field(default=False, init=False)
     _fault_point: FaultPoint = attrs.field(init=False)
 
@@ -142,7 +142,7 @@ class FileInbox:
         self._cursors = CursorLog.of(self.directory)
 
     def take_nowait(self, limit: int | None = None) -> list[Delivery]:
-        """As `Inbox.take_nowait`. Recreates a mailbox that was deleted."""
+        """Return new messages without waiting, at most *limit*, as `Inbox.take_nowait`. Recreates a deleted mailbox."""
         self._check_open()
         deliveries: list[Delivery] = []
         try:
@@ -160,7 +160,7 @@ class FileInbox:
         return self._fault_point.reorder(deliveries)
 
     async def wait(self) -> None:
-        """As `Inbox.wait`."""
+        """Wait until `take_nowait` may return a message, as `Inbox.wait`; may also return when there is none."""
         self._check_open()
         await self._fault_point.wait_for_delay()
         # The next `take_nowait` meets the same error and can raise it.
@@ -176,12 +176,12 @@ class FileInbox:
         await trio.lowlevel.checkpoint()
 
     async def acknowledge(self, ids: Collection[MessageId]) -> None:
-        """As `Inbox.acknowledge`; concurrent calls share one write of the cursor."""
+        """Record that messages *ids* need no new delivery, as `Inbox.acknowledge`. Concurrent calls share a write."""
         self._check_open()
         for id_ in ids:
             if id_ not in self._taken and not self._delivered_ids.has_delivered(id_):
                 raise ValueError(
-                    f"cannot acknowledge message {id_}: not read from the mailbox of {self.validator.name!r}"
+                    f"cannot acknowledge message {id_}: this inbox of {self.validator.name!r} has not returned it"
                 )
         for id_ in ids:
             if id_ in self._taken:
@@ -194,7 +194,7 @@ class FileInbox:
             raise self._failed(exc) from exc
 
     def open_sync(self) -> None:
-        """Become the reader of the mailbox. Raises `MailboxBusy` and `MailboxFailed`."""
+        """Lock the mailbox, repair its log and load its cursor. Blocks. Raises `MailboxBusy` and `MailboxFailed`."""
         try:
             self._enter()
             recover(self.directory)
@@ -204,7 +204,7 @@ class FileInbox:
             raise self._failed(exc) from exc
 
     def close_sync(self) -> None:
-        """Write the read position and release the mailbox."""
+        """Store the position up to which messages were read, and unlock the mailbox for the next reader. Blocks."""
         self._is_closed = True
         # If writing fails, the next reader marks some new messages as delivered again, which is harmless.
         with self._open_resources, contextlib.closing(self._log_reader), contextlib.suppress(OSError):
@@ -245,7 +245,7 @@ class FileInbox:
         return self._reader_lock is None or self._reader_lock.is_lost() or self._log_reader.is_lost()
 
     def _recover(self) -> None:
-        """Start over in the recreated mailbox. Messages taken from the deleted one cannot be delivered again."""
+        """Create and lock the deleted mailbox again, and read the new one from its start. Deleted messages are lost."""
         self.check_member()
         self._reader_lock = None
         self._open_resources.close()
@@ -258,7 +258,7 @@ class FileInbox:
         self._write(self._log_reader.progress.cursor())
 
     def _process(self, line: LogRecord) -> Delivery | None:
-        """Deliver, drop or dead-letter a record and advance. Raises `OSError` if storing a dead letter fails."""
+        """Move behind the stored message *line* and return it; None if dropped or dead-lettered. Raises `OSError`."""
         envelope = self._read(line.content)
         self._log_reader.skip_record(line)
         if envelope is None:
@@ -272,7 +272,7 @@ class FileInbox:
         return None if is_copy else Delivery(envelope=envelope, is_again=is_again)
 
     def _read(self, content: bytes) -> Envelope | None:
-        """Return the message of a record; None if it is dropped or dead-lettered. Raises `OSError` if that fails."""
+        """Decode and check the stored message *content*; None if read before or dead-lettered. Raises `OSError`."""
         try:
             envelope = parse_record(content)
         except EnvelopeCorrupt as exc:
@@ -305,9 +305,9 @@ class FileInbox:
             self._cleaned_up_to = cursor.segment
 
     def _failed(self, exc: Exception) -> MailboxFailed:
-        reason = (exc.strerror or str(exc)) if isinstance(exc, OSError) else str(exc)
+        reason = f"{exc.strerror or exc}; check the disk and {self.directory}" if isinstance(exc, OSError) else str(exc)
         return MailboxFailed(self.validator.name, reason)
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise trio.ClosedResourceError(f"the inbox of {self.validator.name!r} is closed")
+            raise trio.ClosedResourceError(f"the inbox of {self.validator.name!r} is closed; open it again to use it")

@@ -1,9 +1,9 @@
-"""Journal: a second copy of records, synced before the log is, so that receipts survive a power cut.
+"""Journal: a file with synced copies of the messages appended to a log, so that these messages survive a power cut.
 
-A synced append makes the disk write a record, and the length and blocks of its file, and all writers of the log wait
-for that. So appends are not synced: each writer copies its records into a file of its own that is only overwritten.
-When the file is full, the log is synced and the file is reused. The journal of a dead writer is copied back where the
-log lost records, before any process reads or appends.
+A synced append makes the disk also write the length and blocks of the log, and all writers of the log wait for that.
+So appends are not synced: each writer also copies its messages into a journal, whose size is fixed, and syncs that.
+When the journal is full, the log is synced and the journal is reused. If a writer died, the next process that opens
+the mailbox copies messages that the log has lost back from the journal.
 """
 
 import fcntl
@@ -28,24 +28,24 @@ from coterie.mailbox.transports.file.log_segments import (
 )
 
 _COPY = b"\ninode %d offset %d%b"
-"""A record begins and ends with a newline and has none within, so its bytes cannot be mistaken for a header."""
+"""Format of a copy: place of the record in the log, and the record, whose only newlines are its first and last byte."""
 _COPIES = re.compile(rb"\ninode (\d+) offset (\d+)(?=(\n[^\n]+\n))")
 _numbers = itertools.count()
 
 
 @attrs.define(eq=False)
 class Journal:
-    """Journal of the records that one writer appends to one segment, until the segment is synced."""
+    """File with synced copies of the messages that one writer has appended to a log file since that was synced."""
 
     _log: Appender
     _inode: int
     _blocks: BlockFile
     _end: int = 0
-    """Offset for the next copies."""
+    """Offset in the journal file for the next copies; 0 again after the log was synced."""
     _staged: list[bytes] = attrs.field(factory=list)
     _is_leaving: bool = False
     _has_failed: bool = False
-    """True if syncing the log failed."""
+    """True after a failed sync of the log; before the next sync, the messages are then written to the log again."""
     _commit: GroupCommit[bytes] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -53,26 +53,26 @@ class Journal:
 
     @classmethod
     def create(cls, log: Appender, size: int) -> "Journal":
-        """Create the journal for records that this process appends to a segment. Blocks; raises `OSError`."""
+        """Create a journal of *size* bytes for messages of this process appended to *log*. Blocks. Raises `OSError`."""
         blocks = BlockFile.create(journal_path(log.path, next(_numbers)), size)
         return cls(log, os.fstat(log.fileno()).st_ino, blocks)
 
     async def keep(self, record: bytes, offset: int) -> None:
-        """Return when *record*, which was just appended at *offset*, survives a power cut. Raises `OSError`.
+        """Make *record*, just appended to the log at *offset*, survive a power cut: copy it here, or sync the log.
 
-        Concurrent calls share one write.
+        Returns when this is done. Concurrent calls share one write. Raises `OSError`.
         """
         self._staged.append(_COPY % (self._inode, offset, record))
         if not self._commit.run_exclusive():
             await self._commit.run()
 
     async def leave(self) -> None:
-        """Return when the log is synced, so that the journal is no longer needed. Raises `OSError`."""
+        """Sync the log, and return when this is done, so that the journal is no longer needed. Raises `OSError`."""
         self._is_leaving = True
         await self._commit.run()
 
     def close(self) -> None:
-        """Sync the log and delete the file; if that fails, the next process that opens the mailbox does it. Blocks."""
+        """Sync the log, and delete the journal. If that fails, the next process to open the mailbox does it. Blocks."""
         with suppress(OSError):
             self._sync_log()
             self._blocks.path.unlink(missing_ok=True)
@@ -99,14 +99,14 @@ class Journal:
 
 @attrs.frozen
 class _Copy:
-    """A record and its place in the log."""
+    """A record (stored message) from a journal, with the inode of its log file and its offset in that file."""
 
     inode: int
     offset: int
     record: bytes
 
     def fits(self, segment: int) -> bool:
-        """True if the open *segment* has this record, or only parts of it and zeros, at its place."""
+        """True if the log file open as *segment* has only bytes of this record, or zeros, at the record's offset."""
         found = os.pread(segment, len(self.record), self.offset)
         # The disk may have written any of the pages, and zeros for the others.
         pairs = zip(found, self.record, strict=False)
@@ -114,9 +114,9 @@ class _Copy:
 
 
 def recover(directory: Path) -> None:
-    """Restore what a power cut removed from the log of a mailbox, and delete the journals of dead writers.
+    """Copy messages that the log of a mailbox lost in a power cut back from the journals of dead writers.
 
-    Blocks; raises `OSError` and `filelock.Timeout`.
+    Deletes these journals. Blocks. Raises `OSError`, and `filelock.Timeout` if another process holds the lock.
     """
     if find_journals(directory):
         with lock_rotation(directory):
@@ -150,7 +150,7 @@ def _restore(segment: Path, copies: bytes) -> None:
 
 
 def _read(copies: bytes) -> Iterator[_Copy]:
-    """Yield the intact copies in a journal, including older ones between overwritten parts."""
+    """Yield the intact copies of messages in a journal's content *copies*, also old ones not yet overwritten."""
     for found in _COPIES.finditer(copies):
         with suppress(ValueError):  # torn or partly overwritten
             check_record(found[3][1:-1])

@@ -1,4 +1,4 @@
-"""Reader of a mailbox log, segment after segment, from the cursor on, and the unacknowledged messages in it."""
+"""Reader of a mailbox's log over all its segments (numbered files), and functions that list pending messages."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,34 +17,34 @@ from coterie.mailbox.validation import MessageDigest, message_digest
 
 @attrs.define(eq=False)
 class LogReader:
-    """Reads the records of a mailbox and skips those that an earlier reader acknowledged out of order."""
+    """Reads the records (stored messages) of a mailbox from its cursor on, without those already acknowledged."""
 
     _directory: Path
     progress: AckProgress
-    """Acknowledged positions; it is also notified of segments that were read to the end."""
+    """Acknowledged positions in the log; this reader also records there which segments it has read to the end."""
     _done: dict[Position, int]
-    """Maps the start of each range to skip to its end."""
+    """Maps the start of each byte range that an earlier reader acknowledged, and that is skipped, to its end."""
     _tail: SegmentReader | None = attrs.field(default=None, init=False)
-    """The segment being read; None if there is none yet."""
+    """Reader of the current segment (log file); None before the first one is opened."""
 
     @classmethod
     def from_cursor(cls, directory: Path, cursor: Cursor) -> "LogReader":
-        """Return a reader that starts at *cursor*."""
+        """Return a reader of the mailbox in *directory* that starts at *cursor*; files are opened when needed."""
         done = {(span.segment, span.start): span.end for span in cursor.done}
         return cls(directory, AckProgress.from_cursor(cursor), done)
 
     @property
     def position(self) -> Position:
-        """Position of the next record."""
+        """Segment number and byte offset of the next record (stored message) to read."""
         return self.progress.position if self._tail is None else (self._tail.number, self._tail.offset)
 
     @property
     def has_begun(self) -> bool:
-        """True if a segment is open."""
+        """True if a segment (log file) is open; False before the first one was found, and after `close`."""
         return self._tail is not None
 
     def next_record(self) -> LogRecord | None:
-        """Return the first record not yet skipped; None if there is none yet. Raises `OSError`."""
+        """Return the next record (stored message) without advancing; None if there is none yet. Raises `OSError`."""
         while True:
             if self._tail is not None and (line := self._next_line_of(self._tail)) is not None:
                 return line
@@ -52,26 +52,26 @@ class LogReader:
                 return None
 
     def skip_record(self, line: LogRecord) -> None:
-        """Advance behind *line*, which `next_record` returned."""
+        """Move the read position behind *line*, the record (stored message) that `next_record` returned last."""
         assert self._tail is not None
         self._tail.move(line.span.end)
 
     def may_have_record(self) -> bool:
-        """True if `next_record` could return a record that it did not return before. Raises `OSError`."""
+        """True if there are new bytes, so that `next_record` may return a record not returned yet. Raises `OSError`."""
         if self._tail is None:
             return bool(segment_numbers(self._directory))
         return self._tail.may_have_record() or (self._tail.is_sealed and self._following(self._tail) is not None)
 
     def is_unfinished(self) -> bool:
-        """True if the log ends in an incomplete record, whose writer may have died."""
+        """True if the bytes read last are an incomplete record: its writer is still appending it, or has died."""
         return self._tail is not None and self._tail.is_unfinished()
 
     def is_lost(self) -> bool:
-        """True if the open segment was deleted."""
+        """True if the segment (log file) that this reader has open was deleted."""
         return self._tail is not None and self._tail.is_deleted()
 
     def close(self) -> None:
-        """Close the descriptor."""
+        """Close the open segment (log file), if there is one."""
         if self._tail is not None:
             self._tail.close()
             self._tail = None
@@ -82,7 +82,7 @@ class LogReader:
         return tail.next_record()
 
     def _advance(self) -> bool:
-        """Open the next segment if needed; True if there is more to read."""
+        """Open the next segment (log file) if the current one is read to its end; True if there is more to read."""
         tail = self._tail
         if tail is None:
             return self._begin()
@@ -111,9 +111,9 @@ class LogReader:
 
 
 def find_cursor(directory: Path) -> Cursor:
-    """Return the position to start reader a mailbox: its cursor, or the oldest mail there may be.
+    """Return the cursor at which to start reading a mailbox: the stored one, or the oldest message if it is unusable.
 
-    Raises `OSError`.
+    Unusable: missing, damaged, or pointing into a deleted or shortened log file. Raises `OSError`.
     """
     kept, numbers = load_cursor(directory), segment_numbers(directory)
     if kept is None or not numbers:
@@ -127,25 +127,25 @@ def find_cursor(directory: Path) -> Cursor:
 
 
 def snapshot_pending(directory: Path) -> dict[str, frozenset[MessageDigest]]:
-    """Return the digests of unacknowledged messages by mailbox below *directory*; empty mailboxes are left out.
+    """Return the digests of all unacknowledged messages below *directory*, by the name of their mailbox.
 
-    These messages are accepted without a MAC, because their keys are lost or never existed. So call this before any
-    process starts that could forge mail. A log position would not be enough, because the log before it could be
-    overwritten or replaced. Takes no message and no lock. Blocks. Raises `MailboxFailed`.
+    The caller will accept these messages without a MAC (signature), because their keys are lost or never existed. So
+    call this before any process starts that could forge mail. A log position would not be enough, because the log
+    before it could be overwritten. Only reads, without a lock. Blocks. Raises `MailboxFailed`.
     """
     try:
         mailboxes = [entry for entry in directory.glob("*/") if segment_numbers(entry)]
         digests_by_name = {mailbox.name: frozenset(map(message_digest, read_pending(mailbox))) for mailbox in mailboxes}
     except OSError as exc:
-        raise MailboxFailed(str(directory), f"cannot be read: {exc.strerror}") from exc
+        raise MailboxFailed(str(directory), f"cannot be read: {exc.strerror}; check its permissions") from exc
     return {name: digests for name, digests in digests_by_name.items() if digests}
 
 
 def needs_turn(mailbox: Path) -> bool:
-    """True if an unacknowledged message in the directory *mailbox* is of a kind that wakes its owner. Blocks.
+    """True if an unacknowledged message in the directory *mailbox* is of a kind that wakes its agent. Blocks.
 
-    Unreadable mail also counts, because its owner must report the error. So does mail that was acknowledged and deleted
-    during this call.
+    Also True if the mail cannot be read, because the agent must start to report the error. Mail that is acknowledged
+    and deleted during this call may count too.
     """
     try:
         return any(envelope.kind not in NEVER_WAKES for envelope in read_pending(mailbox))
@@ -154,7 +154,7 @@ def needs_turn(mailbox: Path) -> bool:
 
 
 def read_pending(mailbox: Path) -> Iterator[Envelope]:
-    """Yield the unacknowledged messages in the directory *mailbox*, oldest first. Blocks. Raises `OSError`."""
+    """Yield the unacknowledged, intact messages in the directory *mailbox*, oldest first. Blocks. Raises `OSError`."""
     with closing(LogReader.from_cursor(mailbox, find_cursor(mailbox))) as reader:
         while (line := reader.next_record()) is not None:
             reader.skip_record(line)

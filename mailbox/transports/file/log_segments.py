@@ -1,8 +1,8 @@
-"""Segments: the log of a mailbox is split into numbered files; writers append to the last one, full ones are sealed.
+"""Segments: numbered files that form the log of a mailbox. Messages are appended to the last one; full ones are sealed.
 
-A segment is sealed by its mode bits under an exclusive `flock`. Writers append under a shared one and check the bits
-first, so no write reaches a sealed segment, whichever process dies. A segment is sealed before the next one is created;
-if that process dies, the next writer creates it. The last segment is never deleted, so numbers are not reused.
+To seal a segment, a process takes an exclusive `flock` and removes the write permission. Writers append under a shared
+`flock` and check the permission first, so no write reaches a sealed segment, even if a process dies. A segment is
+sealed before the next one is created. The last segment is never deleted, so numbers are not reused.
 """
 
 import fcntl
@@ -18,11 +18,11 @@ from coterie.files import Appender, sync_directory
 from coterie.mailbox.transports.file.fast_stat import FileStat
 
 SEGMENT_BYTES = 8 * 1024 * 1024
-"""Size in bytes at which the next writer seals a segment."""
+"""Size of a segment (log file) in bytes from which the next writer seals it and continues in a new one."""
 
 LOCK_TIMEOUT = 10.0
 _LOCK_AGAIN = 0.002
-"""Seconds between lock attempts, because many processes may open one mailbox at the same time."""
+"""Seconds between attempts to take the rotation lock; short, because many processes may open one mailbox together."""
 _SEALING_PATIENCE = 0.05
 _SUFFIX = ".log"
 _JOURNAL = re.compile(r"(\d+)-\d+-\d+\.journal")
@@ -31,12 +31,12 @@ _SEALED_MODE = 0o400
 
 
 def segment_path(directory: Path, number: int) -> Path:
-    """Return the path of a segment."""
+    """Return the path of segment (log file) *number* of the mailbox in *directory*, such as `000001.log`."""
     return directory / f"{number:06}{_SUFFIX}"
 
 
 def segment_numbers(directory: Path) -> list[int]:
-    """Return the numbers of all segments, oldest first; none if the directory does not exist. Raises `OSError`."""
+    """Return the numbers of a mailbox's log files, oldest first; [] if *directory* does not exist. Raises `OSError`."""
     try:
         names = [entry.name for entry in directory.iterdir()]
     except FileNotFoundError:
@@ -46,12 +46,12 @@ def segment_numbers(directory: Path) -> list[int]:
 
 
 def journal_path(segment: Path, number: int) -> Path:
-    """Return the path of the journal of this process with that *number* for a segment."""
+    """Return the path of this process's journal *number*, for copies of messages appended to log file *segment*."""
     return segment.with_name(f"{segment.stem}-{os.getpid()}-{number}.journal")
 
 
 def find_journals(directory: Path) -> list[tuple[int, Path]]:
-    """Return the journals in a mailbox, each with the number of its segment. Raises `OSError`."""
+    """List a mailbox's journals (copies of new messages) as pairs of log file number and path. Raises `OSError`."""
     try:
         matches = [(_JOURNAL.fullmatch(entry.name), entry) for entry in directory.iterdir()]
     except FileNotFoundError:
@@ -60,12 +60,12 @@ def find_journals(directory: Path) -> list[tuple[int, Path]]:
 
 
 def is_sealed(status: FileStat | os.stat_result) -> bool:
-    """True if the segment with this status is sealed and does not grow."""
+    """True if *status* is that of a sealed segment: a log file without write permission, which no longer grows."""
     return not status.st_mode & stat.S_IWUSR
 
 
 def try_lock(descriptor: int, kind: int) -> bool:
-    """Take a `flock` of that *kind* without waiting; False if another process holds it."""
+    """Take a `flock` of *kind* (shared or exclusive) without waiting; False if another holder's lock conflicts."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -74,20 +74,20 @@ def try_lock(descriptor: int, kind: int) -> bool:
 
 
 def unlock(descriptor: int) -> None:
-    """Release a `flock`."""
+    """Release the `flock` that is held on the open file *descriptor*."""
     fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def lock_rotation(directory: Path) -> FileLock:
-    """Return the lock for creating segments and removing journals, held briefly. Raises `filelock.Timeout`."""
+    """Return a mailbox's lock for creating log files and removing journals. Taking it may raise `filelock.Timeout`."""
     return FileLock(directory / "rotation.lock", thread_local=False, timeout=LOCK_TIMEOUT, poll_interval=_LOCK_AGAIN)
 
 
 def open_last_sync(directory: Path, *, after: int, full: int, is_durable: bool) -> tuple[int, int]:
-    """Return the number and a descriptor of the segment to append to; create it and *directory* if missing.
+    """Open the last segment (log file) of a mailbox for appending; return its number and descriptor. Blocks.
 
-    Seals a segment of at least *full* bytes. The first segment gets the number *after* + 1. Raises `OSError` and
-    `filelock.Timeout`.
+    Creates a missing *directory* and segment, the first with the number *after* + 1. Seals a last segment of at least
+    *full* bytes and creates the next. Raises `OSError` and `filelock.Timeout`.
     """
     make_directory(directory, is_durable=is_durable)
     with lock_rotation(directory):
@@ -109,7 +109,7 @@ def open_last_sync(directory: Path, *, after: int, full: int, is_durable: bool) 
 
 
 def make_directory(directory: Path, *, is_durable: bool) -> None:
-    """Create the private directory of a mailbox if it is missing. Raises `OSError`."""
+    """Create *directory* for a mailbox, with access only for this user, if it is missing. Raises `OSError`."""
     if directory.is_dir():
         return
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Reader of one log segment, while writers append to it."""
+"""Reader of one segment (log file of a mailbox), to which other processes may be appending messages."""
 
 import fcntl
 import os
@@ -18,40 +18,40 @@ READ_BYTES = 256 * 1024
 
 @attrs.frozen(kw_only=True)
 class LogRecord:
-    """Bytes between two newlines: a record, or a part of one."""
+    """One line of a mailbox's log: an encoded message, or a part of one whose write was interrupted."""
 
     content: bytes
     span: AckRange
-    """Range of the bytes and the newlines around them."""
+    """Byte range of the line in the log, including the newlines before and after it."""
 
 
 @attrs.define(eq=False)
 class SegmentReader:
-    """Reads the records of a segment from an offset on."""
+    """Reads the records (stored messages) of one segment (log file) in order, from a byte offset on."""
 
     number: int
     offset: int
-    """Offset of the next record."""
+    """Byte offset in the file of the record to return next."""
     _descriptor: int
     _buffer: bytes = b""
     _base: int = 0
-    """Offset of the first byte of the buffer."""
+    """Offset in the file of the first byte in `_buffer`."""
     _stuck_at: int = -1
-    """End of the bytes read when they contained no complete record."""
+    """File offset up to which bytes were read without a complete record; -1 if there was always one."""
     is_sealed: bool = attrs.field(default=False, init=False)
-    """True if the segment was sealed when `next_record` or `may_have_record` last checked its size."""
+    """True if the segment was sealed (closed for appends) when the size of its file was last checked."""
 
     @classmethod
     def open(cls, directory: Path, number: int, offset: int = 0) -> "SegmentReader":
-        """Open a segment that exists. Raises `OSError`."""
+        """Open log file *number* of the mailbox in *directory* for reading from *offset* on. Raises `OSError`."""
         descriptor = os.open(segment_path(directory, number), os.O_RDONLY | os.O_CLOEXEC)
         return cls(number=number, offset=offset, descriptor=descriptor, base=offset)
 
     def next_record(self) -> LogRecord | None:
-        """Return the record at the offset; None if it is not complete yet. Raises `OSError`.
+        """Return the record (stored message) at `offset` without advancing; None if none is complete. Raises `OSError`.
 
-        An incomplete record is not returned while a writer may be appending it. If its writer has died, it is returned
-        as it is, because it will not grow.
+        An incomplete record is not returned while a writer may still be appending it. If the writer has died, the
+        incomplete record is returned, because it will not grow.
         """
         while True:
             start = first = self.offset - self._base
@@ -70,26 +70,26 @@ class SegmentReader:
                 return self._line(start, first, len(self._buffer), len(self._buffer))
 
     def move(self, offset: int) -> None:
-        """Continue at *offset*, which is the end of a record."""
+        """Set `offset`, from which the next record is read, to *offset*, which must be the end of a record."""
         self.offset = offset
         if offset >= self._end:
             self._buffer, self._base = b"", offset
 
     def may_have_record(self) -> bool:
-        """True if `next_record` could return a record that it did not return before."""
+        """True if there are new bytes, so that `next_record` may return a record not returned yet. Raises `OSError`."""
         is_unread = self.offset < self._end and self._stuck_at != self._end
         return is_unread or self._unread_bytes() > 0
 
     def is_unfinished(self) -> bool:
-        """True if the log ends in an incomplete record, whose writer may have died."""
+        """True if the bytes read last are an incomplete record: its writer is still appending it, or has died."""
         return bool(self._buffer[self.offset - self._base :].strip(b"\n"))
 
     def is_deleted(self) -> bool:
-        """True if the file was deleted."""
+        """True if the segment's file was deleted since it was opened; it can still be read."""
         return fast_fstat(self._descriptor).st_nlink == 0
 
     def close(self) -> None:
-        """Close the descriptor."""
+        """Close the segment's file; this object cannot be used afterwards."""
         os.close(self._descriptor)
 
     @property
@@ -97,7 +97,7 @@ class SegmentReader:
         return self._base + len(self._buffer)
 
     def _is_abandoned(self) -> bool:
-        """True if no append that began before this call is still running."""
+        """True if every append that began before this call has ended, so that an incomplete record stays incomplete."""
         if self.is_sealed:
             return True
         if not try_lock(self._descriptor, fcntl.LOCK_EX):
@@ -106,7 +106,7 @@ class SegmentReader:
         return True
 
     def _unread_bytes(self) -> int:
-        """Return the number of bytes behind the buffer."""
+        """Return the number of bytes in the file behind those in `_buffer`, and update `is_sealed`."""
         status = fast_fstat(self._descriptor)
         self.is_sealed = is_sealed(status)
         return status.st_size - self._end
@@ -127,7 +127,7 @@ class SegmentReader:
 
 
 def parse_record(content: bytes) -> Envelope:
-    """Decode the message of a record, and keep its bytes. Raises `EnvelopeCorrupt`."""
+    """Decode the message in *content*, a line of the log. Raises `EnvelopeCorrupt` for a wrong checksum or format."""
     try:
         inner = unframe_record(content)
     except ValueError as exc:

@@ -1,4 +1,4 @@
-"""File transport: one append-only log per mailbox, many writers and one reader."""
+"""File transport: mail between processes. Each mailbox is an append-only log with many writers and one reader."""
 
 import time
 import weakref
@@ -26,33 +26,33 @@ from coterie.mailbox.transports.file.writer import MailboxWriter
 from coterie.mailbox.validation import MessageDigest, MessageValidator
 
 Durability = Literal["process", "power"]
-"""Failure that stored mail survives: a crash of all processes, or also a power cut."""
+"""Failures that stored mail survives: "process" means crashes of processes, "power" also means a power cut."""
 
 PAUSE_EVERY = 0.01
-"""Seconds of sending after which other tasks may run."""
+"""Seconds after which a task that sends message after message lets other tasks of its process run."""
 CLOSE_GRACE = 5.0
-"""Seconds that closing an inbox may take before it is abandoned."""
+"""Seconds to wait for a free worker thread to close an inbox; a close that has begun is not interrupted."""
 
 
 @attrs.define(eq=False)
 class FileTransport:
-    """A `Transport` over the mail directory of a session; each mailbox is a subdirectory.
+    """Sends and delivers mail through files; each mailbox is a subdirectory of *directory*. Implements `Transport`.
 
-    The limit of bytes counts records, which are slightly longer than their envelopes. Descriptors of mailboxes that
-    were written to stay open until `close`, or until the transport is garbage-collected.
+    The limit of bytes counts stored records, which are slightly longer than messages. Files of mailboxes to which mail
+    was sent stay open until `close`, or until this object is garbage-collected.
     """
 
     directory: Path
     roster: Roster
     keys: Keys | None
-    """None: MACs are not checked."""
+    """Keys for checking the MAC (signature) of messages that are read; None if MACs are not checked."""
     clock: Clock
     store_dead_letter: StoreDeadLetter
     limits: MailLimits = attrs.field(factory=MailLimits)
     durability: Durability = "process"
     segment_bytes: int = SEGMENT_BYTES
     trusted: dict[str, frozenset[MessageDigest]] = attrs.field(factory=dict)
-    """Digests of messages that need no MAC, by mailbox; see `snapshot_pending`. Read when an inbox is opened."""
+    """Maps a mailbox name to digests of messages accepted without a MAC (signature); used when an inbox is opened."""
     _writers: dict[str, MailboxWriter] = attrs.field(factory=dict, init=False)
     _next_pause: float = attrs.field(default=0.0, init=False)
     _finalizer: Callable[[], object] = attrs.field(init=False)
@@ -61,9 +61,9 @@ class FileTransport:
         self._finalizer = weakref.finalize(self, _close_all, self._writers)
 
     async def send(self, envelope: Envelope) -> Receipt:
-        """As `Transport.send`. The record is in the file when this returns, and on the disk with `power`.
+        """Store the message *envelope* in its recipient's mailbox, as `Transport.send`; return a receipt.
 
-        Can be cancelled before the record is stored. Lets other tasks run at least once every `PAUSE_EVERY` seconds.
+        When this returns, the message is in the log file; with durability "power", it also survives a power cut.
         """
         # A checkpoint costs half as much as a message, so messages sent in quick succession share one.
         if time.monotonic() < self._next_pause:
@@ -91,7 +91,7 @@ class FileTransport:
 
     @asynccontextmanager
     async def open_inbox(self, name: str, incarnation: int, *, seen: Container[MessageId] = ()) -> AsyncIterator[Inbox]:
-        """As `Transport.open_inbox`. If this process is killed, the mailbox is free immediately."""
+        """Open the mailbox of *name* for reading, as `Transport.open_inbox`. A kill of this process unlocks it."""
         find_member(self.roster, name)
         trusted = self.trusted.get(name, frozenset())
         inbox = FileInbox(
@@ -112,7 +112,7 @@ class FileTransport:
                 await trio.to_thread.run_sync(inbox.close_sync)
 
     def backlog(self, name: str) -> Backlog:
-        """As `Transport.backlog`. Reads all pending mail in order to count it."""
+        """Measure the unacknowledged mail of *name*, as `Transport.backlog`. Blocks, because it reads all this mail."""
         find_member(self.roster, name)
         directory = self._mailbox(name)
         try:
@@ -126,10 +126,10 @@ class FileTransport:
             oldest = next((envelope.created for envelope in read_pending(directory)), None) if messages else None
             return Backlog(messages=messages, bytes=backlog_size.bytes(last, size), oldest=oldest)
         except OSError as exc:
-            raise MailboxFailed(name, f"cannot be read: {exc.strerror}") from exc
+            raise MailboxFailed(name, f"cannot be read: {exc.strerror}; check the permissions of {directory}") from exc
 
     def close(self) -> None:
-        """Close all descriptors; later calls of `send` open new ones that are not closed."""
+        """Close the files of all mailboxes to which mail was sent. Files that a later `send` opens are not closed."""
         self._finalizer()
 
     def _mailbox(self, name: str) -> Path:

@@ -1,8 +1,8 @@
-"""Wakeup of a reader by writers: by datagram, else by inotify, and by polling as a fallback.
+"""Wakeup of a sleeping mailbox reader by writers: by a datagram, or else by inotify (file events), or else by polling.
 
-The reader marks in its lock file that it sleeps, and is woken only then. The reader checks the log again after it has
-set the mark, and a writer checks the mark after its append, so one of the two notices the other. A writer clears the
-mark before it sends the wakeup, so that other writers send none until the reader sleeps again.
+Before it sleeps, the reader sets a mark in its lock file and then checks the log again. A writer checks the mark after
+its append, so one of the two notices the other and no message is missed. A writer clears the mark before it sends the
+datagram, so that other writers send none until the reader sleeps again.
 """
 
 import os
@@ -17,10 +17,10 @@ import trio
 from coterie import inotify
 
 POLL_INTERVAL = 1.0
-"""Seconds after which a sleeping reader polls: a writer may have been killed between its append and the wakeup."""
+"""Seconds after which a sleeping reader checks for mail, because a writer may be killed between append and wakeup."""
 
 LOCK_FILE = "reader.lock"
-"""The process that holds the lock on this file is the reader."""
+"""Name of a file in each mailbox directory. The process that holds the lock on this file is the mailbox's reader."""
 
 _SOCKET_NAME = "bell"
 _WAKEUP = b"\0"
@@ -30,15 +30,15 @@ _AWAKE = b"0"
 
 @attrs.define(eq=False)
 class WakeupListener:
-    """Wakeup channel of the reader. A wakeup between two waits is kept."""
+    """Receiver of the wakeups that writers send to the reader of a mailbox. A wakeup between two waits is not lost."""
 
     _lock: int | None
-    """Descriptor of the lock file; None if the reader sets no sleep mark."""
+    """Descriptor of the lock file, where the reader marks that it sleeps; None if it does not (inotify, polling)."""
     _descriptor: int | None
-    """Descriptor that becomes readable on a wakeup; None if there are no wakeups."""
+    """Socket or inotify descriptor that becomes readable on a wakeup; None if the reader can only poll."""
 
     async def wait(self, has_news: Callable[[], bool]) -> bool:
-        """Return True on a wakeup or if *has_news*, which may raise; False after `POLL_INTERVAL` seconds."""
+        """Return True after a wakeup, or immediately if *has_news*() is True; False after `POLL_INTERVAL` seconds."""
         was_woken = False
         try:
             self._set_state(_ASLEEP)
@@ -72,10 +72,10 @@ class WakeupListener:
 
 @contextmanager
 def open_wakeup_listener(directory: Path, lock: int) -> Iterator[WakeupListener]:
-    """Create the wakeup socket of the mailbox in *directory*, for its one reader, which holds *lock*. Raises `OSError`.
+    """Receive wakeups for the mailbox in *directory* until the block ends, as its only reader, which holds *lock*.
 
-    The socket file stays when the block ends: by then the mailbox may have been recreated with a socket of another
-    reader.
+    Creates a socket file and does not delete it at the end, because by then the file may belong to the reader of a
+    recreated mailbox. Raises `OSError`.
     """
     os.pwrite(lock, _AWAKE, 0)
     descriptor = _bind(directory)
@@ -94,7 +94,7 @@ def open_wakeup_listener(directory: Path, lock: int) -> Iterator[WakeupListener]
 
 @attrs.define(eq=False)
 class WakeupSender:
-    """Wakeup channel of a writer, for one mailbox."""
+    """Sender of wakeups to the reader of one mailbox; each writer of the mailbox has one."""
 
     _directory: int
     _lock: int
@@ -102,13 +102,13 @@ class WakeupSender:
 
     @classmethod
     def open(cls, directory: Path) -> "WakeupSender":
-        """Open the wakeup channel of the mailbox in *directory*. Raises `OSError`."""
+        """Open the lock file and a socket, to wake the reader of the mailbox in *directory*. Raises `OSError`."""
         lock = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         return cls(opened, lock, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK))
 
     def notify(self) -> None:
-        """Wake the reader if it sleeps."""
+        """Send a wakeup if the reader has marked that it sleeps. Never raises: without a wakeup the reader polls."""
         try:
             if os.pread(self._lock, 1, 0) == _ASLEEP:
                 # Clear the mark before sending: later, it could clear the mark of the next sleep, and no writer would
@@ -120,7 +120,7 @@ class WakeupSender:
             return
 
     def close(self) -> None:
-        """Close its descriptors."""
+        """Close the socket and the descriptors of the lock file and the mailbox directory."""
         self._socket.close()
         os.close(self._lock)
         os.close(self._directory)

@@ -1,4 +1,4 @@
-"""Sending end of a file mailbox: one append under a shared lock."""
+"""Writer of a file mailbox: appends each message to the log under a shared lock, and wakes the mailbox's reader."""
 
 import fcntl
 import os
@@ -20,7 +20,7 @@ from coterie.mailbox.transports.file.log_segments import is_sealed, open_last_sy
 from coterie.mailbox.transports.file.wakeup import WakeupSender
 
 _LOCK_AGAIN = 0.001
-"""Seconds between lock attempts, while another process seals the segment, which takes far less time."""
+"""Seconds until the next attempt to lock the log file, if another process has locked it to seal or check it."""
 
 
 @attrs.define(eq=False)
@@ -30,14 +30,14 @@ class _Segment:
     log: Appender
     wakeup: WakeupSender
     full: int
-    """Size in bytes at which to open another segment."""
+    """Size of the log file in bytes from which messages go to the next log file."""
     ample: int
-    """Size up to which the mailbox certainly has room; acknowledgements can only increase it."""
+    """Size of the log file in bytes up to which the mailbox is certainly within its limits, so they are not checked."""
     journal: Journal | None
-    """None if records need not survive a power cut."""
+    """Journal (synced copies of new messages); None if messages need not survive a power cut."""
 
     def is_spent(self, status: FileStat | os.stat_result) -> bool:
-        """True if the segment, which has this *status* now, must not be appended to."""
+        """True if the log file, by its current *status*, is sealed, deleted or full, so that the next one is needed."""
         return is_sealed(status) or status.st_nlink == 0 or status.st_size >= self.full
 
     def close(self) -> None:
@@ -49,9 +49,9 @@ class _Segment:
 
 @attrs.define(eq=False, kw_only=True)
 class MailboxWriter:
-    """Appends to the mailbox in *directory*; creates the directory if it is missing or was deleted.
+    """Appends messages to the mailbox in *directory*; creates the directory if it is missing or was deleted.
 
-    Writers do not exclude each other, so each may exceed a limit by the message that it is writing.
+    Several processes may append at the same time, so each may exceed a limit of the mailbox by one message.
     """
 
     name: str
@@ -59,12 +59,12 @@ class MailboxWriter:
     limits: MailLimits
     segment_bytes: int
     is_durable: bool
-    """True if a receipt must survive a power cut."""
+    """True if a message must survive a power cut once `append` has returned."""
     _segment: _Segment | None = attrs.field(default=None, init=False)
     _backlog: BacklogSize = attrs.field(init=False)
     _moving: trio.Lock = attrs.field(factory=trio.Lock, init=False)
     _uncounted_bytes: int = attrs.field(init=False)
-    """Size below which the backlog cannot reach the limit of messages."""
+    """Bytes of unacknowledged messages below which their number cannot reach its limit, so they are not counted."""
     _stat: Callable[[int], FileStat | os.stat_result] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -74,7 +74,7 @@ class MailboxWriter:
         self._uncounted_bytes = min(self.limits.bytes, self.limits.messages * SMALLEST_RECORD)
 
     async def append(self, record: bytes) -> None:
-        """Store *record* behind all earlier records, and wake the reader.
+        """Append *record*, an encoded message with checksum, to the mailbox, and wake the reader if it sleeps.
 
         Raises `MailboxFull`, and `MailboxFailed`: then the log may have an incomplete record, which the reader detects.
         """
@@ -88,16 +88,16 @@ class MailboxWriter:
             if segment.journal is not None:
                 await segment.journal.keep(record, os.lseek(segment.descriptor, 0, os.SEEK_CUR) - len(record))
         except OSError as exc:
-            raise MailboxFailed(self.name, f"cannot store: {exc.strerror or exc}") from exc
+            raise MailboxFailed(self.name, f"cannot store the message: {exc.strerror or exc}; send it again") from exc
 
     def close(self) -> None:
-        """Close its descriptors."""
+        """Close the files of this writer; a later `append` opens them again."""
         if self._segment is not None:
             self._segment.close()
             self._segment = None
 
     def _append_nowait(self, segment: _Segment, record: bytes) -> bool:
-        """Append *record* to *segment*; False if another segment is needed or the segment is locked."""
+        """Append *record* to *segment* (log file) and return True; False if it is locked or another one is needed."""
         if segment is not self._segment or not try_lock(segment.descriptor, fcntl.LOCK_SH):
             return False
         try:
@@ -114,7 +114,7 @@ class MailboxWriter:
         return True
 
     def _check_room(self, segment: _Segment, size: int, more: int) -> None:
-        """Raise `MailboxFull` unless *more* bytes may be appended at *size*."""
+        """Raise `MailboxFull` if *more* bytes in log file *segment*, now of *size* bytes, would exceed a limit."""
         self._backlog.refresh()
         try:
             self._measure(segment.number, size, more)
@@ -135,7 +135,7 @@ class MailboxWriter:
             raise MailboxFull(self.name, messages, self.limits.messages, "messages")
 
     async def _move(self, old: _Segment | None) -> _Segment:
-        """Return the segment to append to instead of *old*."""
+        """Return the segment (log file) to append to after an append to *old* failed; *old* if it was only locked."""
         if old is not None and old is self._segment and not old.is_spent(os.fstat(old.descriptor)):
             await trio.sleep(_LOCK_AGAIN)  # the segment was only locked
             return old

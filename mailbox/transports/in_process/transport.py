@@ -1,4 +1,4 @@
-"""In-process transport: mail between agents of one process, which is lost when the process ends."""
+"""In-process transport: mail between agents of the same process, in memory; it is lost when the process ends."""
 
 import itertools
 from collections import OrderedDict, deque
@@ -18,7 +18,7 @@ from coterie.mailbox.roster import find_member
 from coterie.mailbox.validation import MessageValidator
 
 REMEMBERED = 4096
-"""Number of acknowledged ids that a mailbox remembers: a later copy is delivered again."""
+"""Number of newest acknowledged message ids that a mailbox remembers; a copy of an older message is delivered again."""
 
 
 @attrs.frozen(kw_only=True)
@@ -30,15 +30,15 @@ class _Item:
 
 @attrs.define(eq=False)
 class _Mailbox:
-    """One mailbox. Taken messages are always older than waiting ones."""
+    """Mail of one recipient in memory: waiting messages, and older ones that were taken but not acknowledged."""
 
     waiting: deque[_Item] = attrs.field(factory=deque)
     taken: dict[MessageId, _Item] = attrs.field(factory=dict)
-    """Messages taken by the current reader and not acknowledged, oldest first."""
+    """Maps ids to messages that the current reader has taken and not yet acknowledged, oldest first."""
     acknowledged: OrderedDict[MessageId, int] = attrs.field(factory=OrderedDict)
-    """Maps each id to the number of the reader that acknowledged it; 0 if a transcript had it before."""
+    """Maps the id of an acknowledged message to its reader's number; 0 if a transcript had the message before."""
     readers: int = 0
-    """Number of readers so far."""
+    """Number of times that the mailbox was opened for reading, which is also the number of the current reader."""
     bytes: int = 0
     has_reader: bool = False
     arrival: trio.Event = attrs.field(factory=trio.Event)
@@ -67,20 +67,20 @@ class _Mailbox:
 
 @attrs.define(eq=False)
 class QueueTransport:
-    """A `Transport` within one process; its mail is lost when the process ends."""
+    """Delivers mail between agents of the same process through queues in memory; implements `Transport`."""
 
     roster: Roster
     keys: Keys | None
-    """None: MACs are not checked."""
+    """Keys for checking the MAC (signature) of messages that are read; None if MACs are not checked."""
     clock: Clock
     store_dead_letter: StoreDeadLetter
     limits: MailLimits = attrs.field(factory=MailLimits)
     sent: int = attrs.field(default=0, init=False)
-    """Number of messages stored so far."""
+    """Number of messages that `send` has put into mailboxes so far."""
     _boxes: dict[str, _Mailbox] = attrs.field(factory=dict, init=False)
 
     async def send(self, envelope: Envelope) -> Receipt:
-        """As `Transport.send`; a cancelled call stores nothing."""
+        """Put the message *envelope* into its recipient's mailbox, as `Transport.send`; not if cancelled."""
         await trio.lowlevel.checkpoint()
         name, size = envelope.recipient.name, len(envelope.to_bytes())
         member = find_member(self.roster, name)
@@ -101,7 +101,7 @@ class QueueTransport:
 
     @asynccontextmanager
     async def open_inbox(self, name: str, incarnation: int, *, seen: Container[MessageId] = ()) -> AsyncIterator[Inbox]:
-        """As `Transport.open_inbox`; leaving the block puts unacknowledged messages back."""
+        """Open the mailbox of *name*, as `Transport.open_inbox`; at the end, unacknowledged messages return to it."""
         find_member(self.roster, name)
         box = self._box(name)
         if box.has_reader:
@@ -120,14 +120,14 @@ class QueueTransport:
             box.put_back()
 
     def backlog(self, name: str) -> Backlog:
-        """As `Transport.backlog`; taken messages count until they are acknowledged."""
+        """Return number, bytes and oldest time of the unacknowledged messages of *name*, as `Transport.backlog`."""
         find_member(self.roster, name)
         box = self._box(name)
         first = next(itertools.chain(box.taken.values(), box.waiting), None)
         return Backlog(messages=len(box), bytes=box.bytes, oldest=None if first is None else first.envelope.created)
 
     def needs_turn(self, name: str) -> bool:
-        """True if an unacknowledged message in the mailbox of *name* is of a kind that wakes the agent."""
+        """True if the mailbox of *name* has an unacknowledged message of a kind that wakes an idle agent."""
         box = self._box(name)
         return any(item.envelope.kind not in NEVER_WAKES for item in (*box.taken.values(), *box.waiting))
 
@@ -164,7 +164,7 @@ class _MemoryInbox:
                 # Messages taken before must not be lost with the error, which occurs again at the next call.
                 if deliveries:
                     break
-                raise MailboxFailed(self.name, f"cannot store a dead letter: {exc.strerror}") from exc
+                raise MailboxFailed(self.name, f"cannot store a dead letter: {exc.strerror}; check the disk") from exc
             if item is not None:
                 deliveries.append(Delivery(envelope=item.envelope, is_again=item.is_again))
         return self._fault_point.reorder(deliveries)
@@ -182,14 +182,14 @@ class _MemoryInbox:
         self._check_open()
         for id_ in ids:
             if id_ not in self.box.taken and self.box.acknowledged.get(id_) != self.reader:
-                raise ValueError(f"cannot acknowledge message {id_}: not read from the mailbox of {self.name!r}")
+                raise ValueError(f"cannot acknowledge message {id_}: this inbox of {self.name!r} has not returned it")
         for id_ in ids:
             if (item := self.box.taken.pop(id_, None)) is not None:
                 self.box.bytes -= item.size
                 self.box.add_acknowledged(id_, self.reader)
 
     def _take_first(self) -> _Item | None:
-        """Take the first waiting message; None if it is not delivered. Raises `OSError` if a dead letter fails."""
+        """Take the first waiting message and return it; None if it is a copy or now a dead letter. Raises `OSError`."""
         item = self.box.waiting[0]
         envelope = item.envelope
         # Checked first: a message in the transcript was accepted once, and is no dead letter because it is old now.
@@ -208,4 +208,4 @@ class _MemoryInbox:
 
     def _check_open(self) -> None:
         if self.is_closed:
-            raise trio.ClosedResourceError(f"the inbox of {self.name!r} is closed")
+            raise trio.ClosedResourceError(f"the inbox of {self.name!r} is closed; open it again to use it")

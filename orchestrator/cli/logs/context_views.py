@@ -1,4 +1,4 @@
-"""`coterie logs --layers`, `--dropped` and `--rendered`: context usage, removed content, the request of a turn."""
+"""Views of `coterie logs`: `--layers` (context size), `--dropped` (removed content), `--rendered` (model request)."""
 
 import heapq
 import itertools
@@ -33,18 +33,18 @@ LayerEvent = ResultsStored | ResultsCleared | NotesUpdated | Compacted | Breaker
 
 @attrs.frozen(kw_only=True)
 class ContextRemoval:
-    """One action of a layer, with its position in the transcript."""
+    """One event of a layer (step that keeps the context small), such as a compaction, with its transcript position."""
 
     at: float
     turn: int
-    """Number of the next model call."""
+    """Number of the first model call after the event."""
     line: int
-    """Number of the last transcript line at that time; the removed content is on this line or an earlier one."""
+    """Number of the last transcript line before the event; cleared or compacted content is in the lines up to it."""
     event: LayerEvent
 
 
 def read_context_removals(directory: Path) -> Iterator[ContextRemoval]:
-    """Yield the actions of the layers of the agent with this *directory*. Blocks on the disk; raises `OSError`."""
+    """Yield events of context layers, such as compactions, of the agent in *directory*. Blocks. Raises `OSError`."""
     log, transcript = (source.read_all() for source in open_sources(directory, session=directory.name))
     turn, line = 1, 0
     for sourced in heapq.merge(transcript, log, key=attrgetter("order")):
@@ -58,7 +58,7 @@ def read_context_removals(directory: Path) -> Iterator[ContextRemoval]:
 
 
 Share = Literal["prompt", "summary", "restored", "messages", "results"]
-"""Part of a prompt. prompt: tools and system text; summary: replaces removed messages; restored: added after it."""
+"""Part of a model request: prompt (tools and system text), summary, content restored after it, messages, results."""
 SHARES: tuple[Share, ...] = get_args(Share)
 BARS = "▁▂▃▄▅▆▇█"
 _FIXED: Mapping[What, Share] = {
@@ -75,18 +75,18 @@ _FIXED: Mapping[What, Share] = {
 
 @attrs.frozen(kw_only=True)
 class ContextUsage:
-    """Composition of one turn's prompt, in tokens."""
+    """Number of tokens in the model request of one turn, divided by kind of content."""
 
     turn: int
     epoch: int
     total: int
-    """Tokens of the prompt as the API counted them."""
+    """Number of input tokens of the request, as the API counted them."""
     shares: Mapping[Share, int]
-    """Tokens of each part: the total, divided in the proportion of estimates."""
+    """Approximate number of tokens of each part: `total`, divided in proportion to estimates of the parts."""
 
 
 def context_usage(turn: ReplayedTurn) -> ContextUsage:
-    """Compute the composition of the prompt of *turn*."""
+    """Compute the number of tokens in each part of the request of *turn*."""
     estimates: Counter[Share] = Counter()
     for origin in turn.origins:
         share: Share = "restored" if origin.layer == "restored" else _FIXED.get(origin.what, "messages")
@@ -97,7 +97,7 @@ def context_usage(turn: ReplayedTurn) -> ContextUsage:
 
 
 def sparkline(values: Sequence[int], width: int) -> str:
-    """Draw *values* as bars in at most *width* columns; one column shows the highest of its values."""
+    """Return *values* as one line of bars; with more than *width* values, a bar shows the highest of several values."""
     if not values:
         return ""
     columns = min(len(values), max(width, 1))
@@ -108,7 +108,7 @@ def sparkline(values: Sequence[int], width: int) -> str:
 
 
 def print_layers(directory: Path, *, as_json: bool) -> None:
-    """Print how the context of the agent with this *directory* was filled.
+    """Print the context size by turn, and the totals each layer removed, of the agent whose files are in *directory*.
 
     Raises `TranscriptCorrupt` and `OSError`.
     """
@@ -135,7 +135,7 @@ def _rows(fillings: Sequence[ContextUsage]) -> Iterator[str]:
 
 
 def _sums(departures: Iterable[ContextRemoval]) -> Iterator[str]:
-    """Total amounts that each layer removed."""
+    """Yield one line for each layer with the totals of its events, such as the removed tokens."""
     sums: dict[str, Counter[str]] = {}
     for each in departures:
         layer, counts = _count(each.event)
@@ -145,7 +145,7 @@ def _sums(departures: Iterable[ContextRemoval]) -> Iterator[str]:
 
 
 def _count(event: LayerEvent) -> tuple[str, Mapping[str, int]]:
-    """The layer of an event, and the amounts it adds to the layer's total, by unit."""
+    """Return the name of the layer that wrote *event*, and the amounts to add to its totals, by unit."""
     match event:
         case ResultsStored():
             taken = event.characters_before - event.characters_after
@@ -167,7 +167,7 @@ def _count(event: LayerEvent) -> tuple[str, Mapping[str, int]]:
 
 
 def print_removed(directory: Path, *, as_json: bool) -> None:
-    """Print the content that left the context of the agent with this *directory*. Raises `OSError`."""
+    """Print what left the context of the agent in *directory*, and the files that still have it. Raises `OSError`."""
     leaving = (each for each in read_context_removals(directory) if _places(each))
     if as_json:
         for each in leaving:
@@ -182,7 +182,7 @@ def print_removed(directory: Path, *, as_json: bool) -> None:
         for line in _removal_lines(each):
             click.echo(sanitize(line))
     if is_empty:
-        click.echo(f"nothing has left the context of {one_line(directory.name, SHOWN)}")
+        click.echo(f"nothing was removed from the context of agent {one_line(directory.name, SHOWN)}")
 
 
 def _removal_lines(each: ContextRemoval) -> Iterator[str]:
@@ -197,7 +197,7 @@ def _removal_lines(each: ContextRemoval) -> Iterator[str]:
 
 
 def _places(each: ContextRemoval) -> list[str]:
-    """Files that hold the removed content, for a transcript with its lines; empty if nothing was removed."""
+    """Return the places of the removed content, such as `FILE, lines 1 to 40`; empty if the event removed nothing."""
     match each.event:
         case ResultsStored(paths=paths):
             return list(paths)
@@ -208,37 +208,37 @@ def _places(each: ContextRemoval) -> list[str]:
 
 
 _MARGIN = 44
-"""Width of the margin in columns."""
+"""Width in columns of the left margin that labels each line of a printed request."""
 
 
 @attrs.frozen(kw_only=True)
 class RequestPart:
-    """One block of a request, with its position."""
+    """One block of a model request (a tool, system text or message content), with its position and origin."""
 
     index: int
     segment: Segment
     origin: Origin
     ttl: Ttl | None
-    """Lifetime of the cache marker on the block; None without a marker."""
+    """Lifetime in the prompt cache, if the block carries a cache marker; None without a marker."""
     message: int | None
-    """Number of the message that contains the block, from 1; None for tools and system."""
+    """Number of the message that contains the block, counted from 1; None for tools and system text."""
 
     @property
     def sent(self) -> bytes:
-        """Bytes of the block in the request body."""
+        """Bytes of this block as they are in the body of the HTTP request."""
         data = self.segment.data
         return self.segment.glue + (data if self.ttl is None else splice_marker(data, self.ttl))
 
     @property
     def source_label(self) -> str:
-        """Short label of the block: its index and source."""
+        """Label for the margin of the printed request: index, kind, layer, cache marker and message of the block."""
         layer = f", {self.origin.layer}" if self.origin.layer else ""
         marker = f"  marker {self.ttl}" if self.ttl else ""
         opening = f"  #{self.message}" if self.segment.opens_message else ""
         return f"{self.index:>4} {self.origin.what}{layer}{marker}{opening}"
 
     def to_mapping(self) -> dict[str, Any]:
-        """Convert the block to its JSON object."""
+        """Return the description of the block (index, section, origin, tokens ...) for `--json`, without its text."""
         return {
             "index": self.index,
             "section": self.segment.section,
@@ -252,7 +252,7 @@ class RequestPart:
 
 
 def print_request(transcript: Path, number: int, *, as_json: bool, as_bytes: bool) -> None:
-    """Print the request of a turn. Raises `ConfigInvalid` for an unknown turn, `TranscriptCorrupt`, `OSError`."""
+    """Print the model request of turn *number*. Raises `ConfigInvalid` if absent, `TranscriptCorrupt` and `OSError`."""
     turn, count = find_turn(transcript, number)
     body = turn.render().body
     if as_bytes:
@@ -264,7 +264,7 @@ def print_request(transcript: Path, number: int, *, as_json: bool, as_bytes: boo
 
 
 def find_turn(transcript: Path, number: int) -> tuple[ReplayedTurn, int]:
-    """Find the last request of turn *number*, and how often it was sent. Raises as `print_request` does."""
+    """Return the last request of turn *number*, and how often it was sent. Raises the errors of `print_request`."""
     found, count, numbers = None, 0, []
     for turn in replay_turns(transcript):
         if turn.number == number:
@@ -272,12 +272,12 @@ def find_turn(transcript: Path, number: int) -> tuple[ReplayedTurn, int]:
         numbers.append(turn.number)
     if found is None:
         there = f"it has turns {numbers[0]} to {numbers[-1]}" if numbers else "no model call has been answered yet"
-        raise ConfigInvalid("--turn", f"{number} is not in the transcript; {there}")
+        raise ConfigInvalid("--turn", f"turn {number} is not in the transcript; {there}")
     return found, count
 
 
 def request_parts(turn: ReplayedTurn) -> list[RequestPart]:
-    """The blocks of the request in order."""
+    """Return the blocks of the request of *turn*, in the order of the request."""
     ttls = {marker.index: marker.ttl for marker in turn.markers}
     segments = turn.conversation.segments
     numbers = itertools.accumulate(segment.opens_message for segment in segments)
@@ -288,7 +288,7 @@ def request_parts(turn: ReplayedTurn) -> list[RequestPart]:
 
 
 def _request_lines(turn: ReplayedTurn, count: int, body: bytes) -> Iterator[str]:
-    """Render the body with one block per line and a margin; without the margin the lines are the body."""
+    """Yield the lines of a printed request: facts after `#`, then *body* by blocks, with labels in the left margin."""
     parts = request_parts(turn)
     inner = b"".join(part.sent for part in parts)
     start = body.index(inner)

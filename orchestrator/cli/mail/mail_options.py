@@ -23,9 +23,9 @@ json_option = shared_options.json_option("mail-commands")
 
 
 def run_with_mail(session: str | None, act: Callable[[SessionMail], Awaitable[ActResult]]) -> ActResult:
-    """Run *act* with the mail of a session, opened as `open_session_mail` does.
+    """Open the mail of *session* (None: the newest session of this directory), run *act* with it, return its result.
 
-    Raises `UsageRefused` for an error that the user can correct, and another `ClickException` for one of the machine.
+    Raises `UsageRefused` for errors that the user can correct, and `ClickException` for other mailbox and disk errors.
     """
     with (
         open_session_mail(session) as mail,
@@ -35,30 +35,30 @@ def run_with_mail(session: str | None, act: Callable[[SessionMail], Awaitable[Ac
 
 
 def open_session_mail(session: str | None) -> SessionMail:
-    """Open the mail of a session, by default of the newest one of this directory. Raises `ConfigInvalid`."""
+    """Open the mail of *session*, by default the newest one of this directory. `ConfigInvalid` if there is none."""
     return SessionMail.open(find_session(session), Clock.from_environment())
 
 
 Item = TypeVar("Item")
 
 SHOWN = 60
-"""Characters of a message next to its id."""
+"""Maximum number of characters of a message that the shell shows next to the completed message id."""
 
 
 def complete_held(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the ids of held messages."""
+    """Return completions: ids of held messages, which another session sent and the user must release or drop."""
     messages = _find_candidates(ctx, lambda mail: trio.run(mail.held.messages))
     return [CompletionItem(m.id, help=one_line(m.body, SHOWN)) for m in messages if m.id.startswith(incomplete)]
 
 
 def complete_outgoing(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the ids of messages that are queued for other sessions."""
+    """Return completions: ids of messages to other sessions that are queued because they are not yet delivered."""
     messages = _find_candidates(ctx, lambda mail: trio.run(mail.bridge.outgoing.messages))
     return [CompletionItem(m.id, help=one_line(m.body, SHOWN)) for _, m in messages if m.id.startswith(incomplete)]
 
 
 def complete_ended_agent(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer agents that have abandoned mail, and agents that have ended."""
+    """Return completions: agents that ended, and names that left the session but still have unread messages."""
 
     def find(mail: SessionMail) -> list[CompletionItem]:
         ended = [member.name for member in mail.roster.members().values() if member.state == "ended"]
@@ -69,14 +69,14 @@ def complete_ended_agent(ctx: click.Context, _param: click.Parameter, incomplete
 
 
 def complete_dead(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the numbers of dead letters that are valid messages and were not sent again."""
+    """Return completions: numbers of the dead letters (undeliverable messages) that can still be sent again."""
     messages = _find_candidates(ctx, lambda mail: mail.dead_letters.pending())
     found = [(str(number), message.envelope) for number, message in messages if message.envelope is not None]
     return [CompletionItem(n, help=one_line(m.body, SHOWN)) for n, m in found if n.startswith(incomplete)]
 
 
 def _find_candidates(ctx: click.Context, find: Callable[[SessionMail], Iterable[Item]]) -> list[Item]:
-    """Find completion candidates in the mail of the session; none if the mail cannot be found or read."""
+    """Return the items that *find* returns for the mail of the session; empty if the mail cannot be found or read."""
     try:
         with open_session_mail(ctx.params.get("session")) as mail:
             return list(find(mail))

@@ -1,4 +1,4 @@
-"""Reads a mailbox without locking or acknowledging, while its owner may use it."""
+"""Read-only view of a mailbox: shows messages without locking or acknowledging them, while the owner may read too."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +15,9 @@ from coterie.mailbox.transports.file.segment_reader import LogRecord, parse_reco
 
 @attrs.define(eq=False)
 class MailboxPeek:
-    """The messages of one mailbox, each returned once; the mailbox may be created later.
+    """Reader that returns each message of one mailbox once and changes nothing; the mailbox may not exist yet.
 
-    The segment being read stays open, so its owner may acknowledge and delete it.
+    The file being read stays open, so it can be read to the end even if the owner acknowledges and deletes it.
     """
 
     directory: Path
@@ -25,16 +25,16 @@ class MailboxPeek:
 
     @classmethod
     def waiting(cls, directory: Path) -> "MailboxPeek":
-        """Open the mailbox at its first unacknowledged message. Raises `OSError`."""
+        """Return a reader of the mailbox *directory* that starts at the first unread message. Raises `OSError`."""
         return cls(directory, LogReader.from_cursor(directory, find_cursor(directory)))
 
     @classmethod
     def whole(cls, directory: Path) -> "MailboxPeek":
-        """Open the mailbox at the first message that is still on disk. Raises `OSError`."""
+        """Return a reader of the mailbox *directory* that starts at the oldest message on disk. Raises `OSError`."""
         return cls(directory, LogReader.from_cursor(directory, _beginning(directory)))
 
     def sweep(self) -> Iterator[Envelope]:
-        """New messages, in the order in which they were stored. Raises `OSError`."""
+        """Yield the messages stored since the last call, oldest first; skip corrupt records. Raises `OSError`."""
         while (line := self._next_line()) is not None:
             self._reading.skip_record(line)
             try:
@@ -47,7 +47,7 @@ class MailboxPeek:
             self._reading = LogReader.from_cursor(self.directory, _beginning(self.directory))
 
     def close(self) -> None:
-        """Close the open segment."""
+        """Close the mailbox file that is open for reading."""
         self._reading.close()
 
     def _next_line(self) -> LogRecord | None:

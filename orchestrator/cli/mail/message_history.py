@@ -1,4 +1,4 @@
-"""Message history of a session, merged from mailboxes, transcripts and dead letters."""
+"""History of all messages of a session, merged from mailboxes, transcripts, held mail and undeliverable mail."""
 
 import heapq
 from collections.abc import Iterator
@@ -20,38 +20,38 @@ HopKind = Literal["stored", "delivered", "dead", "held"]
 
 @attrs.frozen(kw_only=True)
 class MessageHop:
-    """One step of a message: stored, delivered, held or dead-lettered."""
+    """One step of a message: stored in a mailbox, delivered to an agent, held for the user, or undeliverable (dead)."""
 
     kind: HopKind
     at: float
-    """Seconds since 1970; for a stored or held message the time of its creation."""
+    """Time of the step in seconds since 1970; for a stored or held message the time of its creation."""
     mailbox: str
     id: MessageId | None
-    """Id of the message; None for bytes that are not a message."""
+    """Id of the message; None for a dead letter whose bytes are not a valid message."""
     envelope: Envelope | None = None
-    """The message; None in a delivered step, because the stored step already had it."""
+    """The message with its text; None if `kind` is "delivered" ("stored" has it), or if the bytes are no message."""
     reason: str | None = None
-    """Reason why the message is a dead letter."""
+    """Reason why the message is a dead letter (undeliverable); None for other steps."""
 
 
 @attrs.define(eq=False)
 class MessageHistory:
-    """Reads the steps of all messages of a session; each step is returned once."""
+    """Reader of the steps (stored, delivered, held, dead) of all messages of a session; returns each step once."""
 
     _mail: SessionMail
     _transcripts: SessionReader
     _logs: dict[Path, MailboxPeek] = attrs.field(factory=dict, init=False)
     _dead: DeadLetterNumber | None = attrs.field(default=None, init=False)
-    """Number of the last dead letter that was returned."""
+    """Number of the newest dead letter (undeliverable message) that was returned; None before the first one."""
     _held: set[MessageId] = attrs.field(factory=set, init=False)
 
     @classmethod
     def of(cls, mail: SessionMail) -> "MessageHistory":
-        """Open the history of the session's mail, as far back as it is on disk."""
+        """Return a reader of the history of *mail*, which begins with the oldest step that is still on disk."""
         return cls(mail, SessionReader(mail.session.directory))
 
     async def sweep(self) -> list[MessageHop]:
-        """New steps in the order of time, within one mailbox in the order of its log.
+        """Return the steps since the last call by time; stored messages of one mailbox keep the order of its log.
 
         Raises `OSError` and `MailboxFailed`.
         """
@@ -63,14 +63,14 @@ class MessageHistory:
         return list(heapq.merge(held, *self._stored(), *late, key=lambda hop: hop.at))
 
     def directories(self) -> Iterator[Path]:
-        """Directories that change when mail moves."""
+        """Yield the directories to watch for new steps: in at least one of them a file changes with each step."""
         mail, session = self._mail.directory, self._mail.session.directory
         yield from (session, session / "agents", mail)
         yield from self._transcripts.agent_directories()
         yield from mail.glob("*/")
 
     def close(self) -> None:
-        """Close all mailboxes."""
+        """Close the mailbox files that are open for reading."""
         for log in self._logs.values():
             log.close()
 

@@ -1,4 +1,4 @@
-"""Text of messages, message steps and dead letters."""
+"""Rendering of messages, steps of messages (such as delivered), and dead letters (undeliverable messages) as text."""
 
 from textwrap import indent
 
@@ -11,15 +11,15 @@ from coterie.orchestrator.cli.mail.message_history import MessageHop
 from coterie.orchestrator.cli.output import format_clock, format_time, one_line, sanitize
 
 SHOWN = 72
-"""Characters of a message on one line."""
+"""Maximum number of characters of a message's text that are shown on one line."""
 REMEMBERED = 10_000
-"""Messages whose text is kept for later steps; a step of an older message shows the id."""
+"""Number of newest messages whose text `HistoryText` keeps; later steps of older messages show only the message id."""
 
 
 def message_text(envelope: Envelope, *, session: str, now: float, address: str | None = None) -> str:
-    """Render a whole message: a head line, then its summary and body.
+    """Return a complete message as text: a head line with time, sender, recipient and id, then summary and body.
 
-    *session* is the session that has the message; *address* is that of the other session it is queued for.
+    *session* is the id of the session that stores the message; *address* is the session to which it is queued, if any.
     """
     way = _route_text(envelope, session) + (f" of {address}" if address else "")
     facts = [format_time(envelope.created), way, envelope.id]
@@ -35,7 +35,7 @@ def message_text(envelope: Envelope, *, session: str, now: float, address: str |
 
 
 def dead_letter_text(record: DeadLetterRecord, *, session: str) -> str:
-    """Render a dead letter: its reason, the message, and a third line if it was sent again."""
+    """Return a dead letter (undeliverable message) as two lines, reason and message, or three if it was sent again."""
     letter = record.letter
     head = f"{format_time(letter.at)}  {one_line(f'{letter.mailbox}: {letter.reason}, {letter.detail}', 3 * SHOWN)}"
     if letter.envelope is None:
@@ -50,13 +50,13 @@ def dead_letter_text(record: DeadLetterRecord, *, session: str) -> str:
 
 @attrs.define(eq=False)
 class HistoryText:
-    """Renders message steps; keeps the text of recent messages for steps that have only an id."""
+    """Renderer of steps of messages; it keeps texts of recent messages, because steps such as "delivered" lack them."""
 
     _session: str
     _known: dict[MessageId, str] = attrs.field(factory=dict, init=False)
 
     def line(self, hop: MessageHop) -> str:
-        """Render one step of a message on one line."""
+        """Return one step of a message as one line: time, kind of step, sender, recipient and beginning of the text."""
         self.learn(hop)
         if hop.id is None:
             what = f"bytes in the mail of {hop.mailbox} that are not a message"
@@ -68,7 +68,7 @@ class HistoryText:
         return f"{click.style(clock, dim=True)} {step}  {one_line(what + reason, 3 * SHOWN)}"
 
     def learn(self, hop: MessageHop) -> None:
-        """Keep the text of the step's message for later steps of the same message."""
+        """Store sender, recipient and beginning of the message of *hop*, to show them for its later steps."""
         if hop.envelope is None:
             return
         self._known[hop.envelope.id] = f"{_route_text(hop.envelope, self._session)}: {_gist(hop.envelope)}"

@@ -1,4 +1,4 @@
-"""Text of memory changes: line, author and unified diff."""
+"""Rendering of changes to memory files: as one line, as JSON, and as a unified diff."""
 
 import difflib
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def change_line(change: MemoryChange) -> str:
-    """Render a change on one line: time, action, file, author and reason."""
+    """Return a change to a memory file as one line: number, time, action, file, author and reason."""
     facts = [f"{change.id:>4}", format_time(change.at), f"{change.action:<7}", one_line(change.path)]
     author = change.author
     name = author.by if author.agent is None else f"{author.by} {author.agent}"
@@ -30,14 +30,14 @@ def change_line(change: MemoryChange) -> str:
 
 
 def change_row(change: MemoryChange) -> dict[str, Any]:
-    """JSON object of a change for `--json`."""
+    """Return a change to a memory file as a JSON object for `--json`, with the file's text before and after it."""
     texts = {name: _text(content) for name, content in (("before", change.before), ("after", change.after))}
     facts = attrs.asdict(change, filter=attrs.filters.exclude("before", "after"))
     return {**facts, "action": change.action, **texts}
 
 
 def diff_lines(change: MemoryChange) -> Iterator[str]:
-    """A change and its unified diff, styled; `click.echo` removes the style if stdout is not a terminal."""
+    """Yield the lines of a change: its `change_line` as a head line, then a unified diff with ANSI colours."""
     yield click.style(change_line(change).lstrip(), bold=True)
     before, after = ((_text(content) or "").splitlines() for content in (change.before, change.after))
     old = "/dev/null" if change.before is None else f"a/{change.path}"

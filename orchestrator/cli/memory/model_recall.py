@@ -1,6 +1,6 @@
-"""Recall of memories by a model, for a command without a session.
+"""Choice, by a model, of the memories that match a query, for `coterie memory recall`, which runs without a session.
 
-This module imports the SDK.
+The import of this module is slow, because it imports the Anthropic SDK.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,16 +21,16 @@ from coterie.memory.recall.recaller import Recaller
 from coterie.orchestrator.processes.api_server_process import open_api_server
 
 Take = Callable[[str, list[RankedMemory] | None, str], None]
-"""Called for each query with the chosen memories, or with None and the reason why the model chose none."""
+"""Callback for the result of a query: the query, the memories or None on failure, and "model, cost" or the reason."""
 
 
 async def recall_by_model(
     directory: Path, settings: RecallSettings, script: Path | None, queries: Iterable[str], take: Take
 ) -> None:
-    """Ask a model about each query in turn which memories of *directory* match, and pass the result to *take*.
+    """Ask a model for each query, one after the other, which memories of *directory* match, and call *take* with them.
 
-    *script* holds the model's replies; None asks the real model. Scores only give the order. Raises `ConfigInvalid` for
-    an unknown model, `ApiServerFailed`, and `sqlite3.Error` if the candidates cannot be selected.
+    *script* is a file with the model's replies; None asks the real model. The scores show only the order. Raises
+    `ConfigInvalid` for an unknown model, `ApiServerFailed` for an unusable script, and `sqlite3.Error` for the index.
     """
     async with AsyncExitStack() as stack:
         recaller = stack.enter_context(closing(Recaller([directory], settings)))
@@ -57,6 +57,6 @@ async def _choose(
     except (BudgetSpent, ModelError, ReplyMalformed) as exc:
         return None, str(exc)
     if names is None:
-        return None, "its answer names no memories"
+        return None, "the reply of the model is not a list of memory files; try again, or use --local"
     ranked = [RankedMemory(path=offered[name].path, score=1 / place) for place, name in enumerate(names, 1)]
     return ranked, f"{model.id}, ${format(cost, 'f')}"

@@ -1,4 +1,4 @@
-"""Text and importance of events: log entries, tool calls, usage, errors."""
+"""Rendering of events as text for `coterie run`, `attach` and `logs`, and the importance of each event for the user."""
 
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
@@ -56,16 +56,16 @@ from coterie.agents.permissions.plan_approval import HUMAN, LEAD, RULE
 from coterie.orchestrator.cli.output import count_text, one_line, sanitize
 
 SHOWN = 100
-"""Characters of a tool call's arguments, or of a reason, on one line."""
+"""Maximum number of characters of a tool call's arguments, or of a reason, that are shown on one line."""
 _LINES = {"user": 10, "thinks": 3, "result": 3}
-"""Lines shown of each kind of text; text of the agent is shown in full."""
+"""Maximum number of lines shown of user text, of the model's thinking and of a tool result; replies are not cut."""
 
 Level = Literal["problem", "notice", "info", "detail"]
-"""Importance of an event: every text view shows problems and notices, the terminal also info, only the log details."""
+"""Importance of an event. Each text view shows problems and notices, the terminal also info, only the log details."""
 
 
 def event_level(event: Event) -> Level:  # noqa: PLR0911 - one case for each rule
-    """Importance of an event for the user."""
+    """Return the importance of *event*, by which a text view decides whether to show the event."""
     match event:
         case Retrying() | Noticed() | LayerFailed() | McpChanged(state="failed" | "lost"):
             return "problem"
@@ -84,41 +84,41 @@ def event_level(event: Event) -> Level:  # noqa: PLR0911 - one case for each rul
 
 
 def call_text(name: str, arguments: Mapping[str, Any]) -> str:
-    """Render a tool call; characters that could control a terminal are escaped."""
+    """Return a tool call as text, such as `Read(file_path='a.py')`, cut and without control characters."""
     listed = sanitize(", ".join(f"{key}={value!r}" for key, value in arguments.items()))
     return f"{one_line(name, SHOWN)}({listed if len(listed) <= SHOWN else listed[:SHOWN] + '...'})"
 
 
 def outcome_text(event: ToolEnded) -> str:
-    """Render the outcome and duration of a tool call."""
+    """Return outcome and duration of an ended tool call, such as `ok  0.3 s` or `failed: no such file  0.1 s`."""
     reason = f": {one_line(event.reason, SHOWN)}" if event.is_error and event.reason else ""
     return f"{'failed' if event.is_error else 'ok'}{reason}  {event.seconds:.1f} s"
 
 
 def usage_text(usage: Usage, cost: Decimal) -> str:
-    """Render tokens and dollars."""
+    """Return the input tokens, cached percentage, output tokens and *cost* of one or more model calls as text."""
     share = 100 * usage.read / usage.prompt if usage.prompt else 0
     return f"{usage.prompt:,} tokens in, {share:.0f} % of them from cache, {usage.output:,} out, ${cost:.6f}"
 
 
 def error_text(event: Finished) -> str | None:
-    """Render the error that ended a run, if any."""
+    """Return the line `Error: ...` for the error that ended an agent's run; None if no error ended it."""
     return None if event.error is None else f"Error: {sanitize(event.error)}"
 
 
 def finish_text(event: Finished) -> str:
-    """Render the end of a run with its turns, tokens and cost."""
+    """Return the end reason, turns, tokens and cost of a finished run, such as `completed after 3 turns; ...`."""
     used = usage_text(msgspec.convert(event.usage, Usage), Decimal(event.cost_usd))
     return f"{event.reason} after {count_text(event.turns, 'turn')}; {used}"
 
 
 def reply_text(message: MessageRecorded) -> str:
-    """Text blocks of a message, joined."""
+    """Return the text of *message*: its text blocks joined, without tool calls and thinking."""
     return "".join(block.get("text", "") for block in message.content if block.get("type") == "text")
 
 
 def log_entries(observed: SessionEvent) -> Iterator[str]:
-    """Log entries of an event; none for an event that repeats another one."""
+    """Yield the entries of `coterie logs` for an event; none for events that repeat another, such as `ToolStarted`."""
     match observed.event:
         case None:
             yield f"{observed.kind}: {one_line(msgspec.json.encode(observed.members).decode(), 5 * SHOWN)}"
@@ -153,7 +153,7 @@ def _beginning(label: str, text: str) -> str:
 
 
 def event_text(event: Event) -> str:  # noqa: C901, PLR0911, PLR0912 - one case for each type of event
-    """Render an event as one sentence."""
+    """Return an event as a short description for the user; not escaped, so the caller must sanitize it."""
     match event:
         case RunStarted():
             again = f", start {event.incarnation}" if event.incarnation > 1 else ""
@@ -208,7 +208,7 @@ def event_text(event: Event) -> str:  # noqa: C901, PLR0911, PLR0912 - one case 
 
 
 def approval_text(event: ApprovalAsked | ApprovalDecided | ApprovalRejected) -> str:
-    """Render a request for approval or a decision, without the name of the requesting agent."""
+    """Return a request for approval, or the decision on it, as text without the name of the agent that asked."""
     decider = {HUMAN: "you", LEAD: "the lead", RULE: "the rule"}.get(event.by, event.by)
     match event:
         case ApprovalAsked():
@@ -223,7 +223,7 @@ def approval_text(event: ApprovalAsked | ApprovalDecided | ApprovalRejected) -> 
 
 
 def _context_text(event: Event) -> str | None:  # noqa: PLR0911 - one case for each type of event
-    """Render an event of the layers that keep the context small; None for another event."""
+    """Return the text of an event about the size of the context, such as a compaction; None for any other event."""
     match event:
         case ResultsStored():
             sizes = f"{event.characters_before:,} -> {event.characters_after:,} characters"
@@ -260,7 +260,7 @@ def _compaction(event: Compacted) -> str:
 
 
 def _memory_text(event: Event) -> str | None:  # noqa: PLR0911 - one case for each type of event
-    """Render an event of the memory; None for another event."""
+    """Return the text of an event about memories, such as an extraction or a dream; None for any other event."""
     match event:
         case MemoryChanged():
             writer = {"agent": "the agent", "dream": "a dream", "user": "the user"}.get(event.by, event.by)

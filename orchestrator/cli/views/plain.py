@@ -1,4 +1,4 @@
-"""Plain view: replies on standard output, tool calls and notices on standard error."""
+"""Plain view of a run: replies on standard output, tool calls and notices on standard error, no cursor movement."""
 
 import sys
 from collections.abc import Mapping
@@ -23,25 +23,25 @@ from coterie.orchestrator.cli.views.event_text import (
 from coterie.orchestrator.cli.views.view import View
 
 MAIN_ARGUMENTS = ("file_path", "notebook_path", "command", "pattern", "bash_id")
-"""Arguments that describe a tool call best; of other tools the first argument does."""
+"""Names of the arguments that are shown when a tool call is cut to one argument; other calls show their first one."""
 
 
 @attrs.define(eq=False)
 class CallArguments:
-    """Arguments of the tool calls of the last message."""
+    """Arguments of the tool calls in the model's last message, kept because events of a call do not contain them."""
 
     _arguments: dict[str, Mapping[str, Any]] = attrs.field(factory=dict)
 
     def remember(self, message: MessageRecorded) -> None:
-        """Store the tool calls of a message of the model; all earlier calls have ended."""
+        """Store the arguments of the tool calls in *message*, a message of the model; drop all earlier arguments."""
         self._arguments = {block["id"]: block["input"] for block in message.content if block.get("type") == "tool_use"}
 
     def text(self, call: str, name: str) -> str:
-        """Render a call with all of its arguments."""
+        """Return the call of tool *name* with id *call* as text with all its arguments, such as `Grep(pattern='x')`."""
         return call_text(name, self._arguments.get(call, {}))
 
     def brief(self, call: str, name: str) -> str:
-        """Render a call with its main argument on one line."""
+        """Return the call of tool *name* with id *call* as one line with its main argument, such as `Read src/a.py`."""
         arguments = self._arguments.get(call, {})
         main = next((key for key in MAIN_ARGUMENTS if key in arguments), next(iter(arguments), None))
         about = one_line(str(arguments[main]), SHOWN) if main is not None else ""
@@ -50,12 +50,12 @@ class CallArguments:
 
 @attrs.define(eq=False)
 class PlainView(View):
-    """View for a file, a pipe or a simple terminal."""
+    """View of a run that prints complete lines only, for a file, a pipe or a terminal without cursor movement."""
 
     _calls: CallArguments = attrs.field(factory=CallArguments)
 
     def handle(self, observed: SessionEvent) -> None:
-        """Print complete messages, ended calls, problems and the end of the run."""
+        """Print the event if it is a reply, an ended tool call, a problem, a notice or the end of the run."""
         match observed.event:
             case MessageRecorded(role="assistant") as message:
                 self._calls.remember(message)
@@ -71,16 +71,16 @@ class PlainView(View):
 
 
 def print_reply(text: str) -> None:
-    """Print text of the model on standard output, sanitized only for a terminal."""
+    """Print *text* of the model on standard output; remove control characters only if that is a terminal."""
     click.echo(sanitize(text) if sys.stdout.isatty() else text)
 
 
 def print_error(event: Finished) -> None:
-    """Print the error of a failed run."""
+    """Print the error that ended the run on standard error; nothing if no error ended it."""
     if (error := error_text(event)) is not None:
         click.echo(error, err=True)
 
 
 def print_status(line: str) -> None:
-    """Print a status line on standard error."""
+    """Print *line* dimmed on standard error, without control characters."""
     click.echo(click.style(sanitize(line), dim=True), err=True)

@@ -1,4 +1,4 @@
-"""Views for programs: the result as text, a summary as JSON, all events as JSON lines."""
+"""Views of a run for programs that read its standard output: final text, one JSON summary, or all events as JSON."""
 
 import json
 
@@ -14,10 +14,10 @@ from coterie.session_directory import MAIN, TRANSCRIPT, SessionDirectory
 
 
 class ResultView(View):
-    """Prints the result of a run, and notices on standard error."""
+    """View that prints only the final text of a run on standard output, and warnings and errors on standard error."""
 
     def handle(self, observed: SessionEvent) -> None:
-        """Print a notice, or the result."""
+        """Print a warning, or the final text and the error when the run ends; ignore all other events."""
         match observed.event:
             case Noticed() as event:
                 print_status(event_text(event))
@@ -28,24 +28,24 @@ class ResultView(View):
 
 
 class StreamView(View):
-    """Prints every event immediately as a line of JSON, see `docs/events.md`."""
+    """View that prints each event of all agents, when it occurs, as a line of JSON; `docs/events.md` describes them."""
 
     agent = None
 
     def handle(self, observed: SessionEvent) -> None:
-        """Print one event."""
+        """Print the event as its line of JSON on standard output."""
         click.echo(observed.line, nl=False)
 
 
 @attrs.define(eq=False)
 class SummaryView(View):
-    """Prints a summary of the run as one JSON object, and notices on standard error."""
+    """View that prints one JSON object with result and costs when the run ends, and warnings on standard error."""
 
     _model: str = ""
     _began: float = 0.0
 
     def handle(self, observed: SessionEvent) -> None:
-        """Print a notice, or the summary."""
+        """Store the start of the run, print a warning, or print the summary when the run ends; ignore other events."""
         match observed.event:
             case RunStarted() as event:
                 self._model, self._began = event.model, observed.at

@@ -1,4 +1,4 @@
-"""Permission prompts at the terminal."""
+"""Permission prompts: asks the user at the terminal if a tool call of an agent may run."""
 
 import os
 import termios
@@ -18,36 +18,36 @@ from coterie.session_directory import MAIN
 
 TERMINAL = Path("/dev/tty")
 DETAIL_LINES = 40
-"""Lines shown of each argument of a call."""
+"""Maximum number of lines that a prompt shows of each argument of the tool call."""
 _LINE_BYTES = 4096
 
 
 @attrs.frozen
 class TerminalPrompter:
-    """Prompts at the terminal of the process, even if its standard streams are redirected."""
+    """Prompter for permissions on the terminal `/dev/tty`, so that it works even if standard streams are redirected."""
 
     _view: View
     _path: Path = TERMINAL
 
     async def ask(self, question: Question) -> Answer:
-        """Prompt for a decision while the view is paused: y once, s for the session, n no, then a reason.
+        """Pause the view, prompt for the tool call of *question*, and wait for a key: y (once), s (session) or n (no).
 
-        Keys typed before the prompt was shown are discarded. Cancellation, such as by Ctrl-C, restores the terminal. A
-        closed terminal denies the call.
+        After n the user can type a reason. Keys typed before the prompt was shown are discarded. Cancellation, such as
+        by Ctrl-C, restores the terminal settings. If the terminal is closed or unusable, the call is denied.
         """
         with self._view.paused():
             try:
                 with _open_terminal(self._path) as terminal:
                     return await terminal.ask(question)
             except OSError as exc:
-                return DenyCall(f"The user could not be asked: {exc.strerror}.")
+                return DenyCall(f"The user could not be asked: the terminal {self._path} is unusable: {exc.strerror}.")
 
 
 @attrs.frozen
 class _Terminal:
     descriptor: int
     settings: list[Any]
-    """Terminal settings before the prompt."""
+    """Settings of the terminal before the prompt, as `termios.tcgetattr` returns them, to restore them."""
 
     async def ask(self, question: Question) -> Answer:
         self.write(_question_text(question))
@@ -84,7 +84,7 @@ class _Terminal:
 
 @contextmanager
 def _open_terminal(path: Path) -> Iterator[_Terminal]:
-    """Open the terminal for single keys until the block ends. Raises `OSError`."""
+    """Open the terminal *path*, which reads single keys without Enter until the block ends. Raises `OSError`."""
     descriptor = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         settings = termios.tcgetattr(descriptor)

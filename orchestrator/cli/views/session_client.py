@@ -1,4 +1,4 @@
-"""Client of a session: starts a root, shows its events, prompts the user, forwards signals."""
+"""Command-line client of a session: starts the root (supervisor), shows events, prompts the user, forwards signals."""
 
 import contextlib
 import signal
@@ -23,11 +23,11 @@ from coterie.session_directory import SessionDirectory
 
 
 def run_client(assignment: SessionRequest, view: View, prompter: UserPrompter | None = None) -> None:
-    """Run *assignment* in a new root, show its events, and exit with the documented code.
+    """Start a root (supervisor process) for *assignment*, show the session in *view*, and exit with an `ExitCode`.
 
-    The first SIGINT or SIGTERM interrupts the running turn, a second one ends the session immediately. A closed
-    standard output interrupts the turn too, and raises `BrokenPipeError`. Raises `UsageRefused` for an error that the
-    user can correct.
+    The first SIGINT or SIGTERM interrupts the turn of the lead (first agent), a second one ends the session. A closed
+    standard output interrupts the turn too, and raises `BrokenPipeError` at the end. Raises `UsageRefused` for an error
+    that the user can correct, and `ClickException` for another failure of the root. *prompter* asks for permissions.
     """
     watch = _SessionClient(assignment, view, prompter)
     try:
@@ -44,13 +44,13 @@ def run_client(assignment: SessionRequest, view: View, prompter: UserPrompter | 
     if isinstance(outcome, RunFailed):
         raise (UsageRefused if outcome.is_for_user else click.ClickException)(outcome.reason)
     if watch.finished is None or not (outcome.is_done or watch.is_completed):
-        name = "the root" if watch.session is None else f"session {watch.session}"
-        raise click.ClickException(f"{name} ended before its task was done: {outcome.reason}")
+        advice = "Run it again." if watch.session is None else f"Continue with `coterie resume {watch.session}`."
+        raise click.ClickException(f"the session ended before its task was done: {outcome.reason} {advice}")
     sys.exit(exit_code_for(watch.finished))
 
 
 def detach(assignment: SessionRequest) -> str:
-    """Start *assignment* in a root without a client, and return the id of its session. Raises `UsageRefused`."""
+    """Start the session of *assignment*, return its id, and let it run without a client. Raises `UsageRefused`."""
 
     async def start() -> str:
         async with open_root_client(assignment) as root_client:
@@ -58,14 +58,14 @@ def detach(assignment: SessionRequest) -> str:
             if isinstance(message, SessionOpened):
                 root_client.detach()
                 return message.session
-        reason = message.reason if isinstance(message, RunFailed) else "its process has ended"
+        reason = message.reason if isinstance(message, RunFailed) else "its root process ended unexpectedly; try again"
         raise UsageRefused(f"the session could not be started: {reason}")
 
     return trio.run(start)
 
 
 def exit_code_for(finished: Finished) -> ExitCode:
-    """Documented exit code for the end of the lead's run."""
+    """Return the exit code of `coterie run` for *finished*, the end of the run of the lead (first agent)."""
     if finished.reason == "completed":
         return ExitCode.DONE
     if finished.reason == "budget":
@@ -75,7 +75,7 @@ def exit_code_for(finished: Finished) -> ExitCode:
 
 @attrs.define(eq=False)
 class _SessionClient:
-    """Launch client of one session, from its start to its end."""
+    """State of `run_client`: the session that it started, received signals, and the end of the session."""
 
     assignment: SessionRequest
     view: View
@@ -84,17 +84,17 @@ class _SessionClient:
     signal: int | None = None
     is_unread: bool = False
     is_detached: bool = False
-    """True if the user left and the session continues."""
+    """True if the user left the view and the session continues without this client."""
     finished: Finished | None = None
-    """End of the lead's run; None until the lead has finished."""
+    """Last event of the lead (first agent), with its result; None until the lead has finished."""
 
     @property
     def is_completed(self) -> bool:
-        """True if the task is done."""
+        """True if the lead (first agent) has finished its task with the end reason `completed`."""
         return self.finished is not None and self.finished.reason == "completed"
 
     async def run(self) -> FinalMessage:
-        """Start the root and show the session until it ends."""
+        """Start the root (supervisor process), show the session until it ends, and return the root's last message."""
         outcome: FinalMessage | None = None
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async with open_root_client(self.assignment) as root_client, trio.open_nursery() as nursery:

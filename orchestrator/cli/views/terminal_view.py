@@ -1,4 +1,4 @@
-"""Terminal view: final text scrolls up, running calls and a status line stay at the bottom."""
+"""Terminal view of a run: finished text scrolls up, running tool calls and a status line are redrawn at the bottom."""
 
 import time
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ from coterie.orchestrator.cli.views.view import View
 
 @attrs.define(eq=False)
 class StatusLine:
-    """Totals of a run for the status line."""
+    """Status line of a run: seconds, turn, cost, tokens, model and percentage of the context window in use."""
 
     model: str = ""
     _began: float = attrs.field(factory=time.monotonic)
@@ -49,14 +49,14 @@ class StatusLine:
     _cost: Decimal = Decimal(0)
 
     def count(self, reply: ReplyRecorded) -> None:
-        """Add the usage of one reply."""
+        """Add tokens and cost of one reply of the model to the totals."""
         self._turn = reply.turn
         self._last = reply.usage
         self._usage += reply.usage
         self._cost += Decimal(reply.cost_usd)
 
     def line(self, width: int) -> str:
-        """Render as many facts as fit in *width* columns, the most important first."""
+        """Return the status line, cut to as many of its parts as fit in *width* characters, most important first."""
         shown = ""
         for fact in self._facts():
             longer = f"{shown} | {fact}" if shown else fact
@@ -79,23 +79,23 @@ class StatusLine:
 
 @attrs.define(eq=False)
 class TerminalView(View):
-    """View for a terminal: text streams in, running calls show their time, a status line shows the costs."""
+    """View of a run for a terminal: shows streamed text, running tool calls with their time, and a status line."""
 
     _console: Console = attrs.field(factory=lambda: Console(highlight=False, markup=False, emoji=False))
     _status: StatusLine = attrs.field(factory=StatusLine, init=False)
     _calls: CallArguments = attrs.field(factory=CallArguments, init=False)
     _coming: str = attrs.field(default="", init=False)
-    """Text of the reply that is being streamed."""
+    """Text, so far, of the model's reply that is being streamed; empty when the reply is complete."""
     _running: dict[str, tuple[str, float]] = attrs.field(factory=dict, init=False)
-    """Description and start time of each running call, by its id."""
+    """Description and monotonic start time of each running tool call, by id of the call."""
     _waiting: list[SessionEvent] | None = attrs.field(default=None, init=False)
-    """Events that arrived while paused; None if the view is not paused."""
+    """Events that arrived while the view was paused, to be shown later; None if the view is not paused."""
     _has_text: bool | None = attrs.field(default=None, init=False)
-    """True if the last thing printed was text of the agent; None before the first print."""
+    """True if the last print was text of the agent, False if it was another line; None before the first print."""
     _live: Live | None = attrs.field(default=None, init=False)
 
     def handle(self, observed: SessionEvent) -> None:
-        """Print an event that is final; the moving part is redrawn by the next tick."""
+        """Print the event, or update running calls and status line, which the next `tick` redraws; queue if paused."""
         if self._waiting is not None:
             self._waiting.append(observed)
             return
@@ -109,13 +109,13 @@ class TerminalView(View):
             self._show(observed.event)
 
     def tick(self) -> None:
-        """Redraw running calls and the status line."""
+        """Redraw the streamed text, the running tool calls and the status line at the bottom of the terminal."""
         if self._live is not None:
             self._live.refresh()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Hide the moving part within the block, and show it again afterwards."""
+        """Hide running calls and status line within the block, queue new events, and show these events afterwards."""
         self.close()
         self._waiting = []
         try:
@@ -126,7 +126,7 @@ class TerminalView(View):
                 self.handle(observed)
 
     def close(self) -> None:
-        """Hide the moving part until the next event, and show the cursor."""
+        """Erase running calls and status line until the next event, and show the cursor."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -170,7 +170,7 @@ class TerminalView(View):
         self._live.start()
 
     def _print(self, text: Text, *, is_said: bool = False) -> None:
-        """Print final text, with an empty line around text of the agent."""
+        """Print *text* above the redrawn part, with an empty line around text of the agent (*is_said*)."""
         if self._has_text is not None and (is_said or self._has_text):
             self._console.print()
         self._console.print(text)
@@ -186,7 +186,7 @@ class TerminalView(View):
         self._print(Text(f"  {sanitize(event_text(event))}", style="dim"))
 
     def _moving(self) -> RenderableType:
-        """Render running calls and the status line, cut to the present size of the terminal."""
+        """Return the redrawn part, cut to the terminal size: end of the streamed text, running calls, status line."""
         width, height = self._console.size
         now = time.monotonic()
         lines = [_fit(f"  {call}", f"  {now - since:.0f} s", width, "dim") for call, since in self._running.values()]
@@ -195,7 +195,7 @@ class TerminalView(View):
         return Group(*self._tail(width, room), *lines)
 
     def _tail(self, width: int, room: int) -> list[Text]:
-        """Last lines of the streamed text."""
+        """Return the last lines of the streamed text, wrapped to *width* columns, at most *room* lines."""
         if not self._coming or room <= 0:
             return []
         # Wrapping a whole long text four times a second would be slow.
@@ -206,7 +206,7 @@ class TerminalView(View):
 
 
 def _fit(left: str, right: str, width: int, style: str) -> Text:
-    """Render a line whose *left* part is truncated so that the *right* part fits."""
+    """Return a line of *left* and *right* in *style*; *left* is truncated so that both fit in *width* columns."""
     text = Text(left)
     text.truncate(max(width - cell_len(right), width // 2), overflow="ellipsis")
     text.append(right)

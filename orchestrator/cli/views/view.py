@@ -1,4 +1,4 @@
-"""Base class of views, and the loop that passes events to a view."""
+"""Base class of the views that show a session to the user, and the loop that passes events to a view."""
 
 import contextlib
 from contextlib import AbstractContextManager
@@ -11,40 +11,40 @@ from coterie.orchestrator.events.follower import EventFollower
 from coterie.session_directory import MAIN, SessionDirectory
 
 TICK = 0.25
-"""Seconds between two ticks."""
+"""Seconds between two calls of `View.tick`."""
 
 
 class View:
-    """Shows events; this base class shows none. Writing may raise `BrokenPipeError` if the reader has gone."""
+    """Base class of views, which show events; it shows none. Methods may raise `BrokenPipeError` (closed stdout)."""
 
     agent: str | None = MAIN
-    """Agent whose events the view gets; None for all agents."""
+    """Name of the agent whose events the view gets; None for the events of all agents."""
     shows_approvals: bool = False
-    """True if the user can answer approval requests in this view."""
+    """True if the user can approve or reject requests of agents in this view."""
 
     def handle(self, observed: SessionEvent) -> None:
-        """Show one event."""
+        """Show *observed*, the next event of the session, to the user."""
 
     def tick(self) -> None:
-        """Redraw what changes with time; called every `TICK` seconds."""
+        """Redraw content that changes with time, such as a duration; called every `TICK` seconds."""
 
     async def run(self, session: SessionDirectory) -> bool:
-        """Run concurrently with the events of *session*; return True if the user left and the session continues."""
+        """Handle keys in a task beside the event loop; return True if the user left the view of a running session."""
         del session
         return False
 
     def paused(self) -> AbstractContextManager[None]:
-        """Stop writing to the terminal within the block; events that arrive are shown afterwards."""
+        """Return a context manager; within its block the view writes nothing and queues events, for use by a prompt."""
         return contextlib.nullcontext()
 
     def close(self) -> None:
-        """Restore the terminal. May be called twice."""
+        """Stop drawing and restore the terminal. May be called several times."""
 
 
 async def show_events(view: View, follower: EventFollower) -> Finished:
-    """Pass the events of *follower* to *view* until the main agent finishes; return its last event.
+    """Pass the events of *follower* to *view* until the lead (first agent) finishes; return the lead's last event.
 
-    Cancellation loses no event: `show_remaining_events` passes the rest.
+    Cancellation loses no event: `show_remaining_events` then passes the events that are left.
     """
     due = trio.current_time() + TICK
     while True:
@@ -59,7 +59,7 @@ async def show_events(view: View, follower: EventFollower) -> Finished:
 
 
 def show_remaining_events(view: View, follower: EventFollower) -> Finished | None:
-    """Pass the events that are already there to *view*; return the main agent's last event if it has finished."""
+    """Pass all events that can be read now to *view*; return the lead's `Finished` event if it is among them."""
     finished: Finished | None = None
     while (observed := follower.take_nowait()) is not None:
         view.handle(observed)

@@ -1,6 +1,6 @@
-"""Main module of the MCP host process; its arguments are two descriptors: the root's socket and the listener.
+"""Main module of the MCP host, the process that runs the MCP servers of one session and calls their tools for agents.
 
-The process exits when the root closes the socket or dies.
+Arguments: descriptors of the socket to the root (supervisor process), with which it exits, and of the agents' socket.
 """
 
 import hmac
@@ -35,7 +35,7 @@ from coterie.orchestrator.processes.linux import set_title
 
 @attrs.define(eq=False)
 class ConnectionPool:
-    """The connections to the servers; each is owned by a task of *nursery*."""
+    """Connections to the MCP servers, opened when needed: one per server, or one per agent for unshared servers."""
 
     request: OpenServers
     nursery: trio.Nursery
@@ -43,7 +43,7 @@ class ConnectionPool:
     _connections: dict[tuple[str, str | None], McpConnection] = attrs.field(factory=dict, init=False)
 
     async def list_all(self) -> ServersListed:
-        """Connect all servers concurrently, and list their tools; a server that fails has none."""
+        """Connect to all servers concurrently, and return their tools; a server that fails has an empty list."""
         listed: dict[str, ListedServer] = {}
         async with trio.open_nursery() as nursery:
             for server in self.request.servers:
@@ -51,16 +51,16 @@ class ConnectionPool:
         return ServersListed(servers=tuple(listed[server.name] for server in self.request.servers))
 
     async def call(self, request: CallTool) -> ToolCalled | CallFailed:
-        """Call a tool for an agent."""
+        """Call a tool of an MCP server for an agent; return its result, or the reason why there is no result."""
         server = next((server for server in self.request.servers if server.name == request.server), None)
         if server is None:
-            return CallFailed(reason=f"The MCP server {request.server} is not configured in this run of the session.")
+            return CallFailed(reason=f"The MCP server {request.server} is not configured now. Continue without it.")
         arguments = msgspec.json.decode(request.arguments, type=dict[str, object])
         connection = self._connection(server, None if server.config.is_shared else request.agent)
         return await connection.call(request.tool, arguments, request.seconds)
 
     def release(self, agent: str) -> None:
-        """Close the connections that belong to *agent* alone."""
+        """Close the connections that only *agent* uses, which also stops the server processes behind them."""
         for key in [key for key in self._connections if key[1] == agent]:
             self._connections.pop(key).scope.cancel()
 
@@ -71,7 +71,7 @@ class ConnectionPool:
         except ServerGone:
             listed[server.name] = ListedServer(name=server.name)  # already reported by the connection
         except ToolListFailed as exc:
-            listed[server.name] = ListedServer(name=server.name, left_out=(f"its tool list: {exc}",))
+            listed[server.name] = ListedServer(name=server.name, left_out=(f"all of its tools: {exc}",))
         if not server.config.is_shared:
             # Each agent gets a connection of its own on its first call.
             self._connections.pop((server.name, None)).scope.cancel()
@@ -92,11 +92,11 @@ class ConnectionPool:
 
 
 HELLO_TIMEOUT = 10.0
-"""Seconds until a client that connects must have sent its request."""
+"""Seconds within which an agent that connects must send its request; otherwise the connection is closed."""
 
 
 def main() -> None:
-    """Run the MCP servers of one session until the root closes the socket."""
+    """Run the MCP servers of one session until the root (supervisor process) closes its socket or dies."""
     root_socket, call_socket = (socket.socket(fileno=int(argument)) for argument in sys.argv[1:])
     set_title("coterie mcp host")
     trio.run(_serve, root_socket, call_socket)
@@ -120,7 +120,7 @@ async def _serve(root_socket: socket.socket, call_socket: socket.socket) -> None
 
 
 async def _serve_agent(pool: ConnectionPool, stream: trio.SocketStream) -> None:
-    """Serve one connection of an agent; a peer that has disconnected is ignored."""
+    """Handle one request: call a tool, or keep an agent's servers until it disconnects. Invalid peers get no reply."""
     async with stream:
         try:
             check_uid(read_credentials(stream))
@@ -142,7 +142,7 @@ async def _serve_agent(pool: ConnectionPool, stream: trio.SocketStream) -> None:
 
 
 async def _call(pool: ConnectionPool, request: CallTool, stream: trio.SocketStream) -> None:
-    """Call a tool, and cancel the call if the agent closes the connection."""
+    """Call the tool of *request* and write the reply to *stream*; cancel the call if the agent closes *stream*."""
     answer = b""
     async with trio.open_nursery() as nursery:
 
@@ -154,7 +154,7 @@ async def _call(pool: ConnectionPool, request: CallTool, stream: trio.SocketStre
         answer = msgspec.json.encode(await pool.call(request))
         nursery.cancel_scope.cancel()
     if len(answer) > FRAME_LIMIT:
-        reason = f"The MCP server {request.server} answered with {len(answer):,} bytes, more than a message may have."
+        reason = f"The MCP server {request.server} replied with over {FRAME_LIMIT:,} bytes. Call it for less data."
         answer = msgspec.json.encode(CallFailed(reason=reason))
     if answer:
         await write_frame(stream, answer)

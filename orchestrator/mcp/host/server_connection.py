@@ -1,4 +1,4 @@
-"""Connection to one MCP server, opened on demand and reopened after a loss."""
+"""Connection of the MCP host (process that runs MCP servers) to one server: opened by a call, reopened after a loss."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -22,23 +22,24 @@ from coterie.orchestrator.mcp.host.tool_conversion import to_content
 from coterie.orchestrator.mcp.host_protocol import ServerSpec, ServerStateChanged
 
 CLOSE_TIMEOUT = 3.0
-"""Seconds that closing a connection may take."""
+"""Maximum number of seconds for closing a connection, and for finding the reason of its loss."""
 FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
-"""Seconds before a failed connection is retried; doubled after each failure."""
+"""First and longest delay, in seconds, before the next attempt after a failed connection; doubled at each failure."""
 PAGES = 50
-"""Largest number of pages of a tool list."""
+"""Maximum number of pages of a server's tool list that are requested; further pages are ignored."""
 CONNECTING = 30.0
-"""Seconds until an HTTP server must accept a connection or a request."""
+"""Timeout in seconds to connect to an HTTP server, and to send a request to it."""
+_CHECK_EFFECT = "It is unknown if the call was executed; check its effect before you repeat it."
 _SESSION_OVER = "Session terminated"
-"""Error message of the package if the server no longer knows the HTTP session."""
+"""Text of the `MCPError` that the `mcp` package raises if the server has dropped the HTTP session."""
 
 
 class ServerGone(Exception):
-    """There is no connection; the text is the reason."""
+    """There is no connection to the MCP server and none can be opened now; the message is the reason."""
 
 
 class ToolListFailed(Exception):
-    """The server does not list its tools; the text is the reason."""
+    """The MCP server is connected, but its list of tools could not be fetched; the message is the reason."""
 
 
 @attrs.define(eq=False)
@@ -48,36 +49,36 @@ class _Live:
     client: Client
     pid: int | None
     is_broken: trio.Event = attrs.field(factory=trio.Event)
-    """Set by a call that finds the connection broken."""
+    """Set by a tool call that failed because the connection is lost."""
     is_over: trio.Event = attrs.field(factory=trio.Event)
-    """Set when the reason of the loss is known."""
+    """Set when the connection has ended and the reason is stored in `McpConnection.failure`."""
 
 
 @attrs.define(eq=False)
 class McpConnection:
-    """A connection to a server, owned by the task in `run`; other tasks call tools through it."""
+    """Connection to an MCP server: the task in `run` opens and closes it, and other tasks call tools through it."""
 
     server: ServerSpec
     limit: float
-    """Seconds until the server must be connected."""
+    """Timeout in seconds of one connection attempt, and of fetching the tool list."""
     environment: Mapping[str, str]
     log: Path
     send: Callable[[ServerStateChanged], None]
     owner: str | None = None
-    """Agent that the connection belongs to; None if all agents share it."""
+    """Name of the only agent that uses the connection; None if all agents share it."""
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
-    """Cancelled when the connection is no longer needed."""
+    """Cancel scope of `run`; cancel it to close the connection permanently."""
     failure: str = attrs.field(default="", init=False)
-    """Reason why the last connection failed or was lost."""
+    """Reason why the last connection attempt failed or the connection was lost; empty before the first failure."""
     _live: _Live | None = attrs.field(default=None, init=False)
     _is_requested: trio.Event = attrs.field(factory=trio.Event, init=False)
     _settled: trio.Event | None = attrs.field(default=None, init=False)
-    """Set when the running connection attempt has ended."""
+    """Event that is set when the running connection attempt succeeds or fails; None if no attempt is running."""
     _failures: int = attrs.field(default=0, init=False)
     _not_before: float = attrs.field(default=0.0, init=False)
 
     async def run(self) -> None:
-        """Connect whenever a call needs it, until cancelled; then every process of the server has ended."""
+        """Open the connection whenever a call needs it, until cancelled; on return all server processes have ended."""
         with self.scope:
             while True:
                 await self._is_requested.wait()
@@ -85,35 +86,33 @@ class McpConnection:
                 await self._stay_connected()
 
     async def call(self, tool: str, arguments: dict[str, Any], seconds: float) -> ToolCalled | CallFailed:
-        """Call a tool, and return its result or the reason of the failure. Cancellation is sent to the server."""
+        """Call *tool*, connecting first if necessary; return its result or an error. Cancellation cancels the call."""
         name = self.server.name
         try:
             live = await self._connected()
             with trio.fail_after(seconds):
                 return to_content(await live.client.call_tool(tool, arguments))
         except ServerGone as exc:
-            return CallFailed(reason=f"The MCP server {name} is not available: {exc}.")
+            return CallFailed(reason=f"The MCP server {name} is not available: {exc}. Continue without its tools.")
         except trio.TooSlowError:
-            return CallFailed(reason=f"The MCP server {name} has not answered within {seconds:g} seconds.")
+            late = f"The MCP server {name} has not answered within {seconds:g} seconds."
+            return CallFailed(reason=f"{late} {_CHECK_EFFECT}")
         except MCPError as exc:
             if exc.code != CONNECTION_CLOSED and exc.message != _SESSION_OVER:
                 text = self.server.redact(exc.message)
-                return ToolCalled(text=f"The MCP server {name} refused the call: {text}", is_error=True)
+                return ToolCalled(text=f"The MCP server {name} refused the call; correct it: {text}", is_error=True)
             live.is_broken.set()
             with trio.move_on_after(CLOSE_TIMEOUT):
                 await live.is_over.wait()
             why = self.failure or "the connection was closed"
-            lost = f"The MCP server {name} was lost during this call: {why}."
-            return CallFailed(reason=f"{lost} It is unknown if the call was carried out. The next call connects again.")
+            lost = f"The connection to the MCP server {name} was lost during this call: {why}."
+            return CallFailed(reason=f"{lost} {_CHECK_EFFECT} The next call connects again.")
         except Exception as exc:  # noqa: BLE001 - an invalid answer must only fail this call
             text = self.server.redact(" ".join(str(exc).split()))
-            return ToolCalled(text=f"The answer of the MCP server {name} is invalid: {text}", is_error=True)
+            return ToolCalled(text=f"The MCP server {name} sent an invalid reply; tell the user: {text}", is_error=True)
 
     async def tools(self) -> tuple[list[Tool], str]:
-        """Return all pages of the server's tool list, and its instructions.
-
-        Raises `ServerGone`, and `ToolListFailed` if there is no list.
-        """
+        """Return the server's tools and its instructions ("" if none). Raises `ServerGone` and `ToolListFailed`."""
         live = await self._connected()
         tools: list[Tool] = []
         cursor: str | None = ""
@@ -125,17 +124,17 @@ class McpConnection:
                     if not (cursor := page.next_cursor):
                         break
         except trio.TooSlowError as exc:
-            raise ToolListFailed(f"the server did not answer within {self.limit:g} seconds") from exc
+            raise ToolListFailed(f"the server did not list them within {self.limit:g} seconds; check it") from exc
         except Exception as exc:
             raise ToolListFailed(self.server.redact(" ".join(str(exc).split()))) from exc
         return tools, live.client.instructions or ""
 
     async def _connected(self) -> _Live:
-        """Return the connection, opened if necessary. Raises `ServerGone`."""
+        """Return the open connection; request one and wait for it if there is none. Raises `ServerGone` on failure."""
         if self._live is None:
             if self._settled is None:
                 if (wait := self._not_before - trio.current_time()) > 0:
-                    raise ServerGone(f"{self.failure}; the next attempt is possible in {wait:.0f} seconds")
+                    raise ServerGone(f"{self.failure}; the next connection attempt is possible in {wait:.0f} seconds")
                 self._settled = trio.Event()
                 self._is_requested.set()
             await self._settled.wait()
@@ -144,8 +143,8 @@ class McpConnection:
         return self._live
 
     async def _stay_connected(self) -> None:
-        """Connect, and return when the connection is lost and all its resources are released."""
-        reason: str | None = f"it has not answered within {self.limit:g} seconds"
+        """Make one connection attempt; return after its failure, or when the connection is lost and fully closed."""
+        reason: str | None = f"it has not answered within {self.limit:g} seconds (setting mcp.start_seconds)"
         with trio.CancelScope(deadline=trio.current_time() + self.limit) as scope:
             try:
                 async with self._open() as (live, lost):
@@ -167,7 +166,7 @@ class McpConnection:
 
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[tuple[_Live, Callable[[_Live], Awaitable[str]]]]:
-        """Open a connection, and yield it with a function that waits for its loss."""
+        """Open a connection and yield it, with a function that waits for the loss of it and returns the reason."""
         about = Implementation(name="coterie", version=__version__)
         config = self.server.config
         if config.transport == "http":
@@ -191,7 +190,7 @@ class McpConnection:
                     raise
                 with trio.move_on_after(CLOSE_TIMEOUT):
                     raise ServerGone(transport.problem or await process.wait_ended()) from group
-                raise ServerGone("the server closed its output") from group
+                raise ServerGone("the server closed its standard output; check its program") from group
 
     def _end(self, reason: str) -> None:
         reason = self.server.redact(reason)
@@ -217,11 +216,11 @@ class McpConnection:
 
 async def _lost_by_call(live: _Live) -> str:
     await live.is_broken.wait()
-    return "the server ended the session, or cannot be reached"
+    return "the server ended the HTTP session, or cannot be reached"
 
 
 async def _lost_by_process(transport: StdioTransport, ended: Callable[[], Awaitable[str]]) -> str:
-    """Wait until a stdio server exits or closes its output, and return the reason."""
+    """Wait until a stdio server exits, closes its output or breaks the protocol, and return the reason of the loss."""
     reason = ""
     async with trio.open_nursery() as nursery:
 
@@ -236,4 +235,4 @@ async def _lost_by_process(transport: StdioTransport, ended: Callable[[], Awaita
         with trio.move_on_after(CLOSE_TIMEOUT if not transport.problem else 0):
             await trio.sleep_forever()
         nursery.cancel_scope.cancel()
-    return reason or transport.problem or "it closed its output without exiting"
+    return reason or transport.problem or "it closed its standard output without exiting; check its program"

@@ -1,4 +1,4 @@
-"""Process of a stdio MCP server; it is owned until its whole process group has ended."""
+"""Process of a stdio MCP server (one that exchanges messages over stdin and stdout): start, transport, log and stop."""
 
 import contextlib
 import os
@@ -21,22 +21,22 @@ from coterie.orchestrator.mcp.host_protocol import ServerSpec
 from coterie.process_identity import wait_ended
 
 LOG_LIMIT = 1024 * 1024
-"""Bytes of a server's standard error that are logged."""
+"""Maximum number of bytes of a server's standard error that are written to its log."""
 LONGEST_LINE = 2_000
-"""Bytes of one logged line."""
+"""Maximum number of bytes of one logged line of standard error; a longer line is cut."""
 GRACE = 2.0
-"""Seconds after each step of stopping: closing stdin, SIGTERM, SIGKILL."""
+"""Seconds to wait for the end of a server after each step to stop it: closing stdin, SIGTERM, SIGKILL."""
 STDERR_DRAIN_SECONDS = 0.2
-"""Seconds in which the last standard error output of an ended server is read."""
+"""Maximum number of seconds to read the remaining standard error of a server that has exited."""
 
 
 class CannotStart(Exception):
-    """The process could not be started; the text is the reason."""
+    """The program of an MCP server could not be started; the message is the reason."""
 
 
 @attrs.define(eq=False)
 class ServerProcess:
-    """A running or ended server process."""
+    """Process of one stdio MCP server, running or ended, with its pipes."""
 
     pid: int
     stdin: trio.lowlevel.FdStream
@@ -44,13 +44,13 @@ class ServerProcess:
     _process: "subprocess.Popen[bytes]"
     _server: ServerSpec
     last_line: str = ""
-    """Last line of the server's standard error, without secrets."""
+    """Last nonempty line of the server's standard error, with secrets replaced by `***`."""
     _written: int = attrs.field(default=0, init=False)
     _is_silent: trio.Event = attrs.field(factory=trio.Event, init=False)
-    """Set at the end of the server's standard error."""
+    """Set when the server's standard error has been read to its end."""
 
     async def wait_ended(self) -> str:
-        """Wait until the process has ended, and describe how; does not reap it."""
+        """Wait for the end of the process, but do not reap it; return its status or signal, and last error line."""
         await wait_ended(self.pid)
         with trio.move_on_after(STDERR_DRAIN_SECONDS):  # child processes of the server may keep the pipe open
             await self._is_silent.wait()
@@ -63,7 +63,7 @@ class ServerProcess:
         return f"{how}: {self.last_line}" if self.last_line else how
 
     async def keep_errors(self, stream: trio.lowlevel.FdStream, log: Path) -> None:
-        """Append the server's standard error to *log*, up to a limit; the rest is read and dropped."""
+        """Copy the server's standard error from *stream* to *log* until it ends; drop all bytes above `LOG_LIMIT`."""
         rest = b""
         with contextlib.closing(Appender.open(log)) as appender:
             async for chunk in stream:
@@ -83,7 +83,7 @@ class ServerProcess:
             appender.append(data)
 
     async def stop(self) -> None:
-        """Close stdin, send SIGTERM, send SIGKILL, waiting after each; return when the process group has ended."""
+        """Stop the server: close stdin, then SIGTERM, then SIGKILL. Kill its process group, reap it, then return."""
         with trio.CancelScope(shield=True):
             await self.stdin.aclose()
             for number in (None, signal.SIGTERM, signal.SIGKILL):
@@ -104,9 +104,9 @@ class ServerProcess:
 
 @asynccontextmanager
 async def open_process(server: ServerSpec, environment: Mapping[str, str], log: Path) -> AsyncIterator[ServerProcess]:
-    """Run the program of *server* until the block ends; its standard error goes to *log*.
+    """Start the program of *server*, yield its process, and stop it when the block ends; *log* gets its standard error.
 
-    Enter on the main thread. Raises `CannotStart`.
+    Enter the block on the main thread. Raises `CannotStart`.
     """
     process = _start(server, environment)
     pipes = (process.stdin, process.stdout, process.stderr)
@@ -137,13 +137,13 @@ def _start(server: ServerSpec, environment: Mapping[str, str]) -> "subprocess.Po
             start_new_session=True,
         )
     except (OSError, ValueError) as exc:
-        raise CannotStart(f"{server.config.command[0]} cannot be started: {server.redact(str(exc))}") from exc
+        raise CannotStart(f"its program did not start; correct `command` or `cwd`: {server.redact(str(exc))}") from exc
 
 
 LONGEST_MESSAGE = 32 * 1024 * 1024
-"""Longest line of a server's output, in bytes."""
+"""Maximum length in bytes of a line that a server writes to standard output; a longer line ends the connection."""
 MAX_OTHER_LINES = 1_000
-"""Number of lines in one connection that may be other text than messages, such as a greeting."""
+"""Maximum number of lines on standard output that are not MCP messages; the next such line ends the connection."""
 
 ReceivedItem: TypeAlias = SessionMessage | Exception
 Streams: TypeAlias = tuple[MemoryObjectReceiveStream[ReceivedItem], MemoryObjectSendStream[SessionMessage]]
@@ -151,18 +151,18 @@ Streams: TypeAlias = tuple[MemoryObjectReceiveStream[ReceivedItem], MemoryObject
 
 @attrs.define(eq=False)
 class StdioTransport:
-    """The message streams of a stdio server."""
+    """Transport for the `mcp` package: converts MCP messages to and from lines on stdin and stdout of a server."""
 
     _process: ServerProcess
     problem: str = ""
-    """Protocol violation of the server, after which its output is no longer read."""
+    """Description of the server's protocol violation, after which its output is not read; empty if there is none."""
     is_over: trio.Event = attrs.field(factory=trio.Event)
-    """Set when the output of the server is no longer read."""
+    """Set when the server's output is no longer read, because it ended, broke the protocol, or was closed here."""
     _other_lines: int = 0
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Streams]:
-        """Open the message streams in the form that the MCP package expects, until the block ends."""
+        """Yield streams of received and outgoing messages, as the `mcp` package expects them, until the block ends."""
         received_send, received = anyio.create_memory_object_stream[ReceivedItem](0)
         outgoing, outgoing_receive = anyio.create_memory_object_stream[SessionMessage](0)
         async with received, outgoing, trio.open_nursery() as nursery:
@@ -203,7 +203,7 @@ class StdioTransport:
                 del gathered[: end + 1]
                 begin = 0
             if len(gathered) > LONGEST_MESSAGE:
-                self.problem = f"it wrote a line of over {LONGEST_MESSAGE // 1024**2} MB"
+                self.problem = f"it wrote a line of over {LONGEST_MESSAGE // 1024**2} MB, the limit of one message"
                 return
 
     def _read(self, line: bytes) -> SessionMessage | None:
@@ -214,5 +214,5 @@ class StdioTransport:
         except ValueError:
             self._other_lines += 1
             if self._other_lines > MAX_OTHER_LINES:
-                self.problem = f"it wrote over {MAX_OTHER_LINES:,} lines to standard output that are not messages"
+                self.problem = f"it wrote over {MAX_OTHER_LINES:,} lines that are not messages; use stderr for logs"
             return None

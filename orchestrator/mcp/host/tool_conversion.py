@@ -1,4 +1,4 @@
-"""Conversion of MCP tools and results to the form that the model API accepts."""
+"""Conversion of the tools and results of MCP servers to a form that the model API accepts, with size limits."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -24,17 +24,17 @@ from coterie.agents.mcp.tool_names import tool_name
 from coterie.orchestrator.mcp.host_protocol import ListedServer
 
 LONGEST_DESCRIPTION = 2_000
-"""Longest description of a tool or a server, in characters; the rest is cut."""
+"""Maximum length of a tool's description or a server's instructions, in characters; longer text is cut."""
 LARGEST_SCHEMA = 32_000
-"""Largest input schema of a tool, in bytes."""
+"""Maximum size of a tool's input schema, in bytes; a tool with a larger schema is left out."""
 LARGEST_LIST = 200_000
-"""Largest sum of the tools of one server, in bytes; about 50,000 tokens."""
+"""Maximum size of one server's tools with schemas and descriptions, in bytes; further tools are left out."""
 _NOT_ON_TOP = ("oneOf", "anyOf", "allOf")
-"""Keywords that the API does not accept at the top level of a schema."""
+"""JSON Schema keywords that the model API does not accept at the top level of a tool's input schema."""
 
 
 def usable_tools(server: str, tools: Iterable[Tool], instructions: str = "") -> ListedServer:
-    """Return the usable *tools* of *server*, its *instructions*, and the reasons for the other tools."""
+    """Return the *tools* of *server* that the model API accepts, and for each other tool the reason it is left out."""
     listed: dict[str, ListedTool] = {}
     left_out: list[str] = []
     size = 0
@@ -43,7 +43,7 @@ def usable_tools(server: str, tools: Iterable[Tool], instructions: str = "") -> 
         if isinstance(found, str):
             left_out.append(f"{tool.name}: {found}")
         elif found.name in listed:
-            left_out.append(f"{tool.name}: another tool has the name {found.name} too")
+            left_out.append(f"{tool.name}: another tool has the name {found.name} too; rename one in the server")
         elif (size := size + len(bytes(found.schema)) + len(found.description)) > LARGEST_LIST:
             left_out.append(f"{tool.name}: the tools of one server may have at most {LARGEST_LIST:,} bytes together")
         else:
@@ -53,10 +53,10 @@ def usable_tools(server: str, tools: Iterable[Tool], instructions: str = "") -> 
 
 
 def _listed(server: str, tool: Tool) -> ListedTool | str:
-    """Return the converted tool, or the reason why it cannot be used."""
+    """Return *tool* in the form for the model API, or the reason why the API would not accept it."""
     name = tool_name(server, tool.name)
     if name is None:
-        return "its name is too long"
+        return "its name is empty or too long for the model API"
     schema = msgspec.json.encode(tool.input_schema)
     if problem := next(_schema_problems(tool.input_schema, len(schema)), None):
         return problem
@@ -71,11 +71,11 @@ def _listed(server: str, tool: Tool) -> ListedTool | str:
 
 def _schema_problems(schema: dict[str, Any], size: int) -> Iterator[str]:
     if schema.get("type") != "object":
-        yield "its input schema is not of type object"
+        yield "its input schema is not of type object, which the model API requires"
     if keyword := next((keyword for keyword in _NOT_ON_TOP if keyword in schema), None):
-        yield f"its input schema has {keyword} at the top level, which the API does not accept"
+        yield f"its input schema has {keyword} at the top level, which the model API does not accept"
     if size > LARGEST_SCHEMA:
-        yield f"its input schema has {size:,} bytes, over {LARGEST_SCHEMA:,}"
+        yield f"its input schema has {size:,} bytes, over {LARGEST_SCHEMA:,}, the limit"
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError as exc:
@@ -83,7 +83,7 @@ def _schema_problems(schema: dict[str, Any], size: int) -> Iterator[str]:
 
 
 def to_content(result: CallToolResult) -> ToolCalled:
-    """Convert a result; unreadable content is named, and structured content without text becomes JSON."""
+    """Convert a tool result to text and images; audio becomes a note, structured content JSON if there is no text."""
     texts: list[str] = []
     pictures: list[ToolImage] = []
     for block in result.content:

@@ -1,4 +1,4 @@
-"""Runs a scenario under random fault plans and checks invariants."""
+"""Runs a scenario under random fault plans (lists of faults to inject), and checks what must hold after any fault."""
 
 import re
 import time
@@ -28,11 +28,11 @@ from coterie.session_directory import MAIN
 Item = TypeVar("Item")
 
 ADMITTED = re.compile(r"\b(could not|cannot|failed)\b")
-"""Pattern in the lead's final text by which the lead admits that the task is not done."""
+"""Pattern of words in the final text of the lead (first agent) that admit that the task is not done."""
 
 
 def end_state(run: ScenarioRun) -> str:
-    """Return how the run ended: done, told (the lead admits failure), or the name of the exit code."""
+    """Return the end of *run*: `done`, `told` (lead admits failure), `cut off` (timeout), or a code name: `failed`."""
     code = run.exit_codes[-1] if run.exit_codes else None
     if code == ExitCode.DONE:
         return "told" if ADMITTED.search(_final_texts(run)) else "done"
@@ -40,12 +40,12 @@ def end_state(run: ScenarioRun) -> str:
 
 
 def check_invariants(scenario: Scenario, run: ScenarioRun) -> list[ScenarioFailure]:
-    """Return a failure for each invariant that *run* violates."""
+    """Return a failure for each violation by *run* of conditions that hold under any faults, such as no lost mail."""
     failures = [ScenarioFailure(reason=reason, around=log_tail(run.events)) for reason in _violations(scenario, run)]
     # A fault may tear a file on purpose.
     torn = [fault.what.partition(": ")[2] for fault in run.injected_faults if fault.what.startswith("torn_write")]
     found = [finding for finding in run.findings if not any(finding.startswith(f"{path}: ") for path in torn)]
-    return failures + [ScenarioFailure(reason=f"left behind: {finding}") for finding in found]
+    return failures + [ScenarioFailure(reason=f"left behind after the run: {finding}") for finding in found]
 
 
 def _violations(scenario: Scenario, run: ScenarioRun) -> Iterator[str]:
@@ -55,36 +55,36 @@ def _violations(scenario: Scenario, run: ScenarioRun) -> Iterator[str]:
         for failure in (failure for each in checks for failure in each.check(run)):
             yield f"the run ended as done ({_final_texts(run)!r}), but {failure.reason}"
     elif end != "told" and not run.errors.strip():
-        yield f"the run ended with {run.exit_codes[-1]} without an error text"
+        yield f"the run ended with exit code {run.exit_codes[-1]}, but without an error text"
     yield from _mail_violations(run, is_complete=end in ("done", "told"))
     calls = ((each.agent, each.event.id) for each in run.events if isinstance(each.event, ToolStarted))
     for (agent, call), count in _repeated(calls):
-        yield f"{agent} ran the call {call} {count} times"
+        yield f"{agent} ran the tool call {call} {count} times; expected once"
     # A run restarted after its final reply has no turn.
     ends = ((each.agent, event) for each in run.events if isinstance(event := each.event, Finished))
     finished = (agent for agent, event in ends if agent != MAIN and event.reason == "completed" and event.turns)
     for agent, count in _repeated(finished):
-        yield f"{agent} finished its task {count} times"
+        yield f"{agent} finished its task {count} times; expected once"
     cost, limit = sum_costs(run.ledger).cost, scenario.limits.dollars
     if limit is not None and cost > limit:
         yield f"the cost is ${cost}, over the limit of ${limit}"
 
 
 def _mail_violations(run: ScenarioRun, *, is_complete: bool) -> Iterator[str]:
-    """Check that no message was delivered twice, and if the session *is_complete*, that none is lost."""
+    """Yield a text for each message delivered twice, and if the session *is_complete*, for each lost message."""
     gone = {(each.mailbox, each.id) for each in run.mail if each.kind in ("delivered", "dead")}
     for each in run.mail if is_complete else ():
         if each.kind == "stored" and (each.mailbox, each.id) not in gone:
             assert each.envelope is not None
             if each.envelope.kind not in NEVER_WAKES:
-                yield f"{each.envelope.kind} {each.id} from {each.envelope.sender.name} to {each.mailbox} is lost"
+                yield f"{each.envelope.kind} {each.id} from {each.envelope.sender.name} to {each.mailbox} was lost"
     delivered = ((each.mailbox, each.id) for each in run.mail if each.kind == "delivered")
     for (mailbox, id_), count in _repeated(delivered):
-        yield f"message {id_} was delivered to {mailbox} {count} times"
+        yield f"message {id_} was delivered to {mailbox} {count} times; expected once"
 
 
 def _repeated(items: Iterable[Item]) -> Iterator[tuple[Item, int]]:
-    """Yield each item that occurs more than once, with its number."""
+    """Yield each item that occurs more than once in *items*, with the number of its occurrences."""
     return ((item, count) for item, count in Counter(items).items() if count > 1)
 
 
@@ -94,23 +94,23 @@ def _final_texts(run: ScenarioRun) -> str:
 
 
 RESUMES = 3
-"""Maximum number of resumes of an interrupted session."""
+"""Maximum number of resumes of a session in one run, if faults interrupt it."""
 
 
 @attrs.frozen(kw_only=True)
 class FuzzTrial:
-    """Result of a scenario under one fault plan."""
+    """Result of one run of a scenario under one random fault plan."""
 
     plan: RandomFaultPlan
     seconds: float
     end: str
     applied: tuple[str, ...]
-    """Kinds of the faults that were applied."""
+    """Kinds of those faults of the plan that took effect, such as `kill root`."""
     failures: tuple[ScenarioFailure, ...]
     directory: Path | None = None
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the result as JSON data."""
+        """Return this result as JSON data, for the output of `coterie scenario fuzz --json`."""
         return {
             "seed": self.plan.seed,
             "passed": not self.failures,
@@ -124,9 +124,9 @@ class FuzzTrial:
 
 
 def find_targets(scenario: Scenario) -> FaultTargets:
-    """Run *scenario* once without faults and return what faults can hit. Blocks.
+    """Run *scenario* once without faults and return the events and processes that faults can hit. Blocks.
 
-    Raises `ScenarioInvalid` if the scenario needs its faults to succeed, and `OSError`.
+    Raises `ScenarioInvalid` if this run fails, so that the scenario cannot be used for fuzzing, and `OSError`.
     """
     actions = tuple(action for action in scenario.actions if isinstance(action, UserAction))
     undisturbed = attrs.evolve(scenario, actions=actions)
@@ -135,19 +135,19 @@ def find_targets(scenario: Scenario) -> FaultTargets:
         failures += check_invariants(scenario, run)
     if failures or end_state(run) != "done":
         reason = failures[0].reason if failures else f"it ends as {end_state(run)!r}"
-        problem = LineInvalid(1, f"the scenario must end as done without faults, but {reason}")
+        problem = LineInvalid(1, f"fuzzing needs a scenario that succeeds without faults, but {reason}; correct it")
         raise ScenarioInvalid(scenario.source, (problem,))
     return FaultTargets.of(scenario, run)
 
 
 def run_plans(scenario: Scenario, targets: FaultTargets, seeds: range, *, is_kept: bool = False) -> Iterator[FuzzTrial]:
-    """Run *scenario* under the fault plan of each of *seeds*. Blocks. Raises `OSError`."""
+    """Run *scenario* once for each of *seeds*, under the fault plan of this seed, and yield each result. Blocks."""
     for seed in seeds:
         yield run_plan(scenario, draw_plan(seed, targets), is_kept=is_kept)
 
 
 def run_plan(scenario: Scenario, plan: RandomFaultPlan, *, is_kept: bool = False) -> FuzzTrial:
-    """Run *scenario* under *plan*. Blocks until all processes have ended. Raises `OSError`."""
+    """Run *scenario* once with the faults of *plan*, check all invariants, and return the result. Blocks."""
     began, disturbed = time.monotonic(), plan.apply_to(scenario)
     with open_environment(disturbed, plan.seed, is_kept=is_kept) as environment:
         run, failures = trio.run(partial(run_scenario, disturbed, environment, resumes=RESUMES))
@@ -165,7 +165,7 @@ def run_plan(scenario: Scenario, plan: RandomFaultPlan, *, is_kept: bool = False
 
 
 def count_kinds(trials: list[FuzzTrial]) -> Counter[str]:
-    """Count the applied faults by kind."""
+    """Return the number of faults that took effect in *trials*, by kind, such as `kill root`."""
     return Counter(kind for trial in trials for kind in trial.applied)
 
 

@@ -1,4 +1,4 @@
-"""Random fault plans: the same seed gives the same plan."""
+"""Draws random fault plans, lists of faults to inject into a run of a scenario; the same seed gives the same plan."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -26,21 +26,21 @@ from coterie.scenarios.runner.scenario import (
 from coterie.session_directory import MAIN
 
 MOST = 4
-"""Maximum number of faults in one plan."""
+"""Maximum number of faults in one random plan."""
 _MOMENTS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("started", "finished", "delivered"), ("agent",)),
     "tool_started": ("agent", "name"),
     "message": ("agent", "role"),
     **dict.fromkeys(("approval_asked", "approval_decided"), ("name",)),
 }
-"""Event kinds that can trigger a fault, with the fields that identify one."""
+"""Event kinds that can trigger a fault, each with the fields that the trigger compares."""
 _FILES = ("*", "transcript.jsonl", "events.jsonl", "mail/*/*", "project/*")
 _ROOT_FILES = ("*", "events.jsonl", "ledger.jsonl", "mail/*/*", "roster.json")
 _MODEL = "model"
-"""Key of a model fault: a reply of the script fails. Scenario files have no such fault."""
+"""Key of a fault that makes a model reply fail. It is written into the script, not into the list of faults."""
 
 FaultMapping = dict[str, Any]
-"""A fault as in a scenario file."""
+"""A fault as JSON data, in the syntax of the `faults` list of a scenario file, or a failing model reply (`_MODEL`)."""
 
 
 @attrs.frozen(kw_only=True)
@@ -49,13 +49,13 @@ class FaultTargets:
 
     triggers: Sequence[FaultMapping]
     workers: Sequence[str]
-    """Agents other than the lead that have a process of their own."""
+    """Names of agents other than the lead (first agent) that have a process of their own."""
     replies: Mapping[str, int]
-    """Number of scripted replies by agent."""
+    """Number of replies in the script for each agent, by agent name."""
 
     @classmethod
     def of(cls, scenario: Scenario, undisturbed: ScenarioRun) -> "FaultTargets":
-        """Collect what faults can hit in the run *undisturbed*, sorted so that the order does not depend on timing."""
+        """Return the fault targets of *undisturbed*, a run without faults; sorted, so that timing has no influence."""
         events = (observed for observed in undisturbed.events if observed.kind in _MOMENTS)
         triggers = ({"kind": each.kind, **{key: each.members[key] for key in _MOMENTS[each.kind]}} for each in events)
         found = {tuple(trigger.items()): trigger for trigger in triggers}
@@ -68,24 +68,24 @@ class FaultTargets:
 
 @attrs.frozen(kw_only=True)
 class RandomFaultPlan:
-    """A random set of faults, reproducible from its seed."""
+    """Random list of faults to inject into one run; the same seed and targets give the same plan."""
 
     seed: int
     faults: tuple[FaultMapping, ...]
 
     @property
     def text(self) -> str:
-        """The plan as a file for `coterie scenario run --faults`, without the model faults."""
+        """The plan as YAML for a file that `coterie scenario run --faults` accepts; model faults are left out."""
         lines = [msgspec.json.encode(fault).decode() for fault in self.faults if _MODEL not in fault]
         return "faults:\n" + "".join(f"  - {line}\n" for line in lines)
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """A short name for each fault."""
+        """Name of the kind of each fault in the plan, such as `kill root`, for counting and output."""
         return tuple(_kind(fault) for fault in self.faults)
 
     def apply_to(self, scenario: Scenario) -> Scenario:
-        """Return *scenario* as a single run with these faults instead of its own; user actions stay."""
+        """Return *scenario* with only the step `run`, and this plan instead of its own faults; user actions stay."""
         user_actions = [action for action in scenario.actions if isinstance(action, UserAction)]
         script = script_data(scenario.script)
         for fault in self.faults:
@@ -101,7 +101,7 @@ class RandomFaultPlan:
         )
 
     def actions(self) -> list[ScenarioAction]:
-        """Return the faults that the runner applies, in the order of the plan."""
+        """Return the faults of the plan as scenario actions, without model faults, which belong into the script."""
         if all(_MODEL in fault for fault in self.faults):
             return []
         root = read_yaml(self.text, "the plan")
@@ -113,7 +113,7 @@ class RandomFaultPlan:
 
 
 def draw_plan(seed: int, targets: FaultTargets) -> RandomFaultPlan:
-    """Draw the plan of *seed*, with one to `MOST` faults."""
+    """Return the random plan of *seed*: one to `MOST` faults that hit *targets*."""
     draw = random.Random(seed)  # noqa: S311 - repeatable, not secret
     kinds = draw.choices(tuple(_KINDS), weights=[weight for _, weight in _KINDS.values()], k=draw.randint(1, MOST))
     return RandomFaultPlan(seed=seed, faults=tuple(_KINDS[kind][0](draw, targets) for kind in kinds))
@@ -131,7 +131,7 @@ def _stop(draw: random.Random, targets: FaultTargets) -> FaultMapping:
 
 
 def _when(draw: random.Random, targets: FaultTargets, target: str) -> FaultMapping:
-    """Draw an event at which *target* has a process; for a worker, one of its own events."""
+    """Return a random event to trigger a fault of *target*: one that names it, or any event if none does."""
     own = [trigger for trigger in targets.triggers if target in trigger.values() and trigger["kind"] != "finished"]
     return draw.choice(own or targets.triggers)
 
@@ -179,7 +179,7 @@ _KINDS: Mapping[str, tuple[Callable[[random.Random, FaultTargets], FaultMapping]
     "disk": (_disk, 2),
     "model": (_model, 2),
 }
-"""How each kind of fault is drawn, and its weight."""
+"""For each kind of fault: the function that draws a random fault, and the relative frequency of the kind."""
 
 
 def _kind(fault: FaultMapping) -> str:

@@ -1,4 +1,4 @@
-"""Parses the faults, user actions and steps of a scenario."""
+"""Parses the `faults`, `human` (user actions) and `steps` (commands run one after another) of a scenario file."""
 
 from collections.abc import Mapping
 from pathlib import PurePath
@@ -56,7 +56,7 @@ _IO_TYPES: Mapping[str, ValueType[Any]] = {"target": TEXT, "after": FROM_0, "tim
 
 
 def _mail_fault(fault: MailFault) -> Keys:
-    transport = one_of(ROUTES[fault], f"no fault {fault} on {{}}")
+    transport = one_of(ROUTES[fault], f"there is no fault {fault} on transport {{}}")
     if fault == "delay":
         return _keys({**_IO_TYPES, "transport": transport, "seconds": SECONDS}, "transport", "seconds", when=())
     return _keys({**_IO_TYPES, "transport": transport}, "transport", when=())
@@ -83,7 +83,7 @@ USER_ACTIONS: Mapping[str, Keys] = {
     "release": _keys({"session": TEXT}),
 }
 _APPROVALS = ("approval_asked", "answer_refused")
-"""Events that identify an approval."""
+"""Kinds of events with the id of an approval request; only these can trigger `approve` and `reject`."""
 _MAIL = Keys({"to": TEXT, "text": TEXT}, ("to", "text"))
 _STEPS = ("run", "resume", "mail", "begin")
 STEP_SCHEMA: Schema = {
@@ -96,7 +96,7 @@ STEP_SCHEMA: Schema = {
 
 
 def action_schemas(actions: Mapping[str, Keys]) -> list[Schema]:
-    """Return the JSON Schema of each of *actions*, with its name as the value of `do`."""
+    """Return one JSON Schema for each action in *actions*; the name of the action is the only value of its key `do`."""
     schemas = []
     for name, keys in actions.items():
         schema = keys.schema()
@@ -105,28 +105,28 @@ def action_schemas(actions: Mapping[str, Keys]) -> list[Schema]:
 
 
 def parse_faults(node: YamlNode | None, errors: ParseErrors) -> list[ScenarioAction]:
-    """Parse the list of faults; an invalid fault is added to *errors* and skipped."""
+    """Parse the `faults` list of a scenario file; an invalid fault is skipped, and its error added to *errors*."""
     return errors.parse_items(node, "a list of faults", lambda item: _fault(item, _values(item, FAULTS, errors)))
 
 
 def parse_user_actions(node: YamlNode | None, errors: ParseErrors) -> list[UserAction]:
-    """Parse the list of user actions; an invalid action is added to *errors* and skipped."""
+    """Parse the `human` list of a scenario file; an invalid user action is skipped, and its error added to *errors*."""
     return errors.parse_items(
         node, "a list of user actions", lambda item: _user_action(item, _values(item, USER_ACTIONS, errors))
     )
 
 
 def parse_steps(node: YamlNode | None, errors: ParseErrors) -> tuple[ScenarioStep, ...]:
-    """Parse the steps of a scenario; without a list, the only step is `run`."""
-    steps = errors.parse_items(node, "a list of run, resume, mail and begin", lambda item: _step(item, errors))
+    """Parse the `steps` list of a scenario file; if *node* is None, the only step is `run`. Errors go to *errors*."""
+    steps = errors.parse_items(node, "a list of steps: run, resume, mail, begin", lambda item: _step(item, errors))
     if steps and steps[0].action != "run":
         assert node is not None
-        errors.add(node.line, f"the first step is {steps[0].action}; the first step must be run")
+        errors.add(node.line, f"the first step must be run, not {steps[0].action}; begin the list with run")
     return tuple(steps) or (ScenarioStep(action="run"),)
 
 
 def _values(node: YamlNode, actions: Mapping[str, Keys], errors: ParseErrors) -> dict[str, Any]:
-    fields = node.fields("a mapping with when and do")
+    fields = node.fields("a mapping, such as `{when: EVENT, do: ACTION}`")
     if "do" not in fields:
         raise node.refuse(f"{node.name} has no 'do'; expected `when: EVENT` and `do: ACTION`")
     name = fields["do"].text()
@@ -152,7 +152,7 @@ def _user_action(node: YamlNode, values: dict[str, Any]) -> UserAction:
     when, action = _trigger(node, values), values["do"]
     if action in ("approve", "reject") and when.pattern.kind not in _APPROVALS:
         kinds = " or ".join(f"`when: {{kind: {kind}}}`" for kind in _APPROVALS)
-        raise node.fields()["when"].refuse(f"{action} needs {kinds}, which identifies the approval")
+        raise node.fields()["when"].refuse(f"{action} needs {kinds}, which identifies the approval to answer")
     return UserAction(
         when=when,
         action=action,
@@ -171,10 +171,10 @@ def _step(node: YamlNode, errors: ParseErrors) -> ScenarioStep:
         if node.spelling in ("run", "resume"):
             return ScenarioStep(action="run" if node.spelling == "run" else "resume")
         hint = known_names_hint(node.spelling, ("run", "resume", "mail"))
-        raise node.refuse(f"{node.name} is {node.spelling!r}; {hint}")
+        raise node.refuse(f"unknown step {node.spelling!r}; {hint}")
     fields = node.known_fields(_STEPS)
     if len(fields) > 1:
-        raise node.refuse(f"{node.name} is more than one step; write each as an item of its own")
+        raise node.refuse(f"{node.name} has several steps; write each as a separate item of the list")
     if "mail" in fields:
         return ScenarioStep(action="mail", **_MAIL.parse(fields["mail"], errors, "mail"))
     if "begin" in fields:

@@ -1,4 +1,4 @@
-"""Names of agents that a scenario can have, by its script and its team."""
+"""Agent names that can occur in a run of a scenario, derived from its script (model replies) and its team."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -17,16 +17,16 @@ _TOOL = "Agent"
 
 @attrs.frozen(kw_only=True)
 class KnownAgents:
-    """Names of the agents that a scenario can have."""
+    """Agent names that can occur in a run of a scenario; used to find misspelled names in its file."""
 
     names: frozenset[str]
     stems: frozenset[str]
-    """Prefixes of numbered names: `fork` allows `fork-1`."""
+    """Prefixes of the numbered names that unnamed agents get: `fork` allows `fork-1`."""
     is_open: bool
-    """True if the script computes agent names."""
+    """True if the script computes agent names with `{{...}}`, so that any name is possible."""
 
     def is_known(self, name: str) -> bool:
-        """True if an agent may have this name, or one that matches this `/regular expression/`."""
+        """True if an agent of the scenario may have this name, or a name that matches this `/regular expression/`."""
         pattern = TextPattern.parse(name)
         if self.is_open or (pattern.expression is not None and self.stems):
             return True
@@ -37,7 +37,7 @@ class KnownAgents:
 
 
 def known_agents(script: Any, team: Any) -> KnownAgents:
-    """Return the agents that are possible with *script* and *team*, both as JSON data."""
+    """Return the agent names possible with *script* (model replies by agent) and *team* (team file), as JSON data."""
     calls = list(_agent_calls(script))
     named = [str(call["name"]) for call in calls if call.get("name") is not None]
     listed = set(script) - {DEFAULT} if isinstance(script, Mapping) else set()
@@ -50,7 +50,7 @@ def known_agents(script: Any, team: Any) -> KnownAgents:
 
 
 def _agent_calls(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the arguments of every call of the Agent tool, in any of its notations."""
+    """Yield the input of each Agent tool call (starts an agent) in *value*, a part of a script, in any notation."""
     if isinstance(value, list):
         for item in value:
             yield from _agent_calls(item)

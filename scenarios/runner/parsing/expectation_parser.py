@@ -1,4 +1,4 @@
-"""Parses the expectations of a scenario."""
+"""Parses the `expect` list of a scenario file, and describes its items as JSON Schemas."""
 
 import itertools
 from collections.abc import Callable, Mapping
@@ -37,7 +37,7 @@ from coterie.scenarios.runner.parsing.grammar import (
 from coterie.scenarios.runner.parsing.parse_errors import ParseErrors
 
 _TIMES = "times"
-_STATE = one_of(get_args(AgentState), "no agent is {}")
+_STATE = one_of(get_args(AgentState), "unknown agent state {}")
 
 
 def _share(node: YamlNode) -> float:
@@ -49,7 +49,7 @@ def _share(node: YamlNode) -> float:
 def _order(node: YamlNode) -> tuple[EventPattern, ...]:
     patterns = tuple(EVENT.parse(item) for item in node.items("a list of events"))
     if len(patterns) < 2:
-        raise node.refuse("an order needs at least two events; add another event")
+        raise node.refuse("order has only one event; add at least another one")
     return patterns
 
 
@@ -60,7 +60,7 @@ def _states(node: YamlNode) -> list[tuple[int, str, str]]:
 
 def _strays(node: YamlNode) -> None:
     if node.value != 0:
-        raise node.refuse("strays must be 0, because a run must leave no process")
+        raise node.refuse("strays must be 0, because no run may leave processes; write `strays: 0`")
 
 
 _STATES: Schema = {"type": "object", "minProperties": 1, "additionalProperties": _STATE.schema}
@@ -94,7 +94,7 @@ _CHECKS: Mapping[str, Callable[[int, Any], ScenarioCheck]] = {
 
 
 def expectation_schemas() -> list[Schema]:
-    """Return the JSON Schema of each kind of expectation."""
+    """Return one JSON Schema for each kind of expectation in a scenario file, such as `exit_code`."""
     schemas = []
     for key, type_ in EXPECTATIONS.items():
         times = {_TIMES: COUNT.schema} if key == "event" else {}
@@ -104,7 +104,7 @@ def expectation_schemas() -> list[Schema]:
 
 
 def parse_expectations(node: YamlNode | None, errors: ParseErrors) -> tuple[ScenarioCheck, ...]:
-    """Parse the list of expectations, and add `NothingLeft`; an invalid item is added to *errors* and skipped."""
+    """Parse the `expect` list, and add `NothingLeft` if missing; an invalid item is skipped and added to *errors*."""
     parsed = errors.parse_items(node, "a list of expectations", lambda item: _expectations(item, errors))
     found = list(itertools.chain(*parsed))
     if not any(isinstance(each, NothingLeft) for each in found):
@@ -113,7 +113,7 @@ def parse_expectations(node: YamlNode | None, errors: ParseErrors) -> tuple[Scen
 
 
 def expected_agents(expectation: ScenarioCheck) -> list[str]:
-    """Return the agents that an expectation names."""
+    """Return the agent names in *expectation*, to check that the scenario has such agents."""
     match expectation:
         case StateIs(agent=str(agent)) | CacheReadShare(agent=str(agent)):
             return [agent]
@@ -128,19 +128,19 @@ def _expectations(node: YamlNode, errors: ParseErrors) -> list[ScenarioCheck]:
     fields = node.known_fields((*EXPECTATIONS, _TIMES), "an expectation, such as `exit_code: 0`")
     names = [key for key in fields if key != _TIMES]
     if len(names) != 1:
-        raise node.refuse(f"{node.name} is {len(names)} expectations; write each as an item of its own")
+        raise node.refuse(f"{node.name} has {len(names)} expectations; write exactly one in each item")
     [name] = names
     value, type_ = fields[name], EXPECTATIONS[name]
     parsed: Any = type_.parse(value, errors, name) if isinstance(type_, Keys) else type_.parse(value)
     if _TIMES in fields:
         if name != "event":
-            raise fields[_TIMES].refuse("times can be used only with event; remove it")
+            raise fields[_TIMES].refuse("times can be used only with event; remove it here")
         return [EventSeen(line=node.line, pattern=parsed, times=COUNT.parse(fields[_TIMES]))]
     if name == "state":
         return [StateIs(line=line, agent=agent, state=state) for line, agent, state in parsed]
     if name == "file":
         is_missing = parsed.pop("missing", False)
         if is_missing and len(parsed) > 1:
-            raise value.fields()["missing"].refuse("missing can be used only with path; remove it")
+            raise value.fields()["missing"].refuse("missing can be used only with path; remove it, or the other keys")
         return [FileIs(line=value.line, is_missing=is_missing, **parsed)]
     return [_CHECKS[name](value.line, parsed)]

@@ -1,4 +1,4 @@
-"""Grammar of scenario files: each value type with its parser and its JSON Schema."""
+"""Grammar of scenario files: types of values and mappings, each with its parser and its JSON Schema."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from decimal import Decimal
@@ -16,7 +16,7 @@ Schema = dict[str, Any]
 
 @attrs.frozen
 class ValueType(Generic[Value]):
-    """A value of a scenario file: its parser, which raises `LineInvalid`, and its JSON Schema."""
+    """Type of a value in a scenario file, such as seconds: its parser, which raises `LineInvalid`, and JSON Schema."""
 
     parse: Callable[[YamlNode], Value]
     schema: Schema
@@ -24,29 +24,29 @@ class ValueType(Generic[Value]):
 
 @attrs.frozen
 class Keys:
-    """Keys of a mapping, and which of them are required."""
+    """Type of a mapping in a scenario file: its possible keys with their value types, and its required keys."""
 
     types: Mapping[str, ValueType[Any]]
     required: tuple[str, ...] = ()
 
     def parse(self, node: YamlNode, errors: ParseErrors, name: str) -> dict[str, Any]:
-        """Parse the values of the mapping *node*, called *name* in errors; unknown keys are added to *errors*.
+        """Return the parsed values of the mapping *node*, called *name* in errors; unknown keys are added to *errors*.
 
         Raises `LineInvalid` for an invalid value or a missing key.
         """
         fields = errors.fields(node, self.types, "a mapping")
         for key in self.required:
             if key not in fields:
-                raise node.refuse(f"{name} needs {key!r}")
+                raise node.refuse(f"{name} needs {key!r}; add this key to its mapping")
         return {key: self.types[key].parse(value) for key, value in fields.items()}
 
     def schema(self) -> Schema:
-        """Return the JSON Schema of the mapping."""
+        """Return the JSON Schema of a mapping with these keys."""
         return mapping_schema({key: type_.schema for key, type_ in self.types.items()}, self.required)
 
 
 def mapping_schema(properties: Mapping[str, Schema], required: Iterable[str] = ()) -> Schema:
-    """Return the JSON Schema of a non-empty mapping without other keys than *properties*."""
+    """Return the JSON Schema of a non-empty mapping that has all keys *required* and no keys except *properties*."""
     return {
         "type": "object",
         "properties": dict(properties),
@@ -57,12 +57,12 @@ def mapping_schema(properties: Mapping[str, Schema], required: Iterable[str] = (
 
 
 def list_schema(items: Schema) -> Schema:
-    """Return the JSON Schema of a non-empty list."""
+    """Return the JSON Schema of a non-empty list; *items* is the schema of each item."""
     return {"type": "array", "items": items, "minItems": 1}
 
 
 def one_of(names: Collection[str], problem: str) -> ValueType[Any]:
-    """Return the type of one of *names*; *problem* is the error text for another name, with `{}` for it."""
+    """Return the type of a text that must be one of *names*; *problem* is the error text, with `{}` for a wrong one."""
 
     def parse(node: YamlNode) -> str:
         name = node.text()
@@ -87,13 +87,13 @@ def _boolean(node: YamlNode) -> bool:
 
 def _true(node: YamlNode) -> bool:
     if node.value is not True:
-        raise node.refuse_as("true; leave it out otherwise")
+        raise node.refuse_as("true or left out")
     return True
 
 
 def _dollars(node: YamlNode) -> Decimal:
     if not isinstance(node.value, int | float) or isinstance(node.value, bool) or node.value < 0:
-        raise node.refuse_as("an amount of dollars")
+        raise node.refuse_as("an amount of dollars from 0")
     return Decimal(node.spelling)
 
 

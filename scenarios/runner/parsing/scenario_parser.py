@@ -1,4 +1,4 @@
-"""Parses scenario files with all problems by line, and finds the shipped ones by name."""
+"""Parses scenario files, reporting all errors with their lines, and finds scenarios shipped with Coterie by name."""
 
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -50,7 +50,7 @@ SUFFIX = ".yaml"
 NEEDED = ("about", "task", "script", "expect")
 _SETTINGS_FILE = "settings.toml"
 _NO_TEXTS: dict[str, str] = {}
-_MODE = one_of(get_args(Mode), "no permission mode is {}")
+_MODE = one_of(get_args(Mode), "unknown permission mode {}")
 _SCRIPT: Schema = {"$ref": "#/$defs/script"}
 _TEXTS: Schema = {"type": "object", "additionalProperties": TEXT.schema}
 _SESSION = mapping_schema({"task": TEXT.schema, "script": _SCRIPT}, ("task", "script"))
@@ -79,17 +79,17 @@ KEYS: Mapping[str, Schema] = {
     "limits": mapping_schema({"seconds": SECONDS.schema, "dollars": DOLLARS.schema}),
     "expect": list_schema({"$ref": "#/$defs/expectation"}),
 }
-"""Keys of a scenario file with their JSON Schema."""
+"""Top-level keys of a scenario file, each with the JSON Schema of its value."""
 
 
 def load_scenario(path: Path) -> Scenario:
-    """Load the scenario at *path*. Blocks. Raises `ScenarioInvalid`, also for an unreadable file."""
+    """Load the scenario file at *path*. Blocks. Raises `ScenarioInvalid` with all errors, or if it is unreadable."""
     root = _root(path)
     errors = ParseErrors()
     fields = errors.fields(root, KEYS, "a scenario, with about, task, script and expect")
     for key in NEEDED if isinstance(root.value, dict) else ():
         if key not in fields:
-            errors.add(root.line, f"the scenario has no {key!r}")
+            errors.add(root.line, f"the scenario has no key {key!r}; add it")
     reader = _ScenarioParser(path=path, errors=errors, fields=fields)
     scenario = reader.scenario()
     reader.check_names(scenario)
@@ -98,7 +98,7 @@ def load_scenario(path: Path) -> Scenario:
 
 
 def load_faults(path: Path, scenario: Scenario) -> Scenario:
-    """Return *scenario* with the additional faults and user actions of the file at *path*. Raises `ScenarioInvalid`."""
+    """Return *scenario* plus the faults and user actions in the additional file *path*. Raises `ScenarioInvalid`."""
     errors = ParseErrors()
     fields = errors.fields(_root(path), ("faults", "human"), "a mapping with faults")
     actions = [*parse_faults(fields.get("faults"), errors), *parse_user_actions(fields.get("human"), errors)]
@@ -114,28 +114,28 @@ def _root(path: Path) -> YamlNode:
     try:
         root = read_yaml(path.read_bytes().decode(), "the scenario")
     except (OSError, UnicodeDecodeError) as exc:
-        reason = exc.strerror if isinstance(exc, OSError) else "not UTF-8"
-        raise ScenarioInvalid(path, (LineInvalid(1, f"cannot be read: {reason}"),)) from exc
+        reason = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8"
+        raise ScenarioInvalid(path, (LineInvalid(1, f"cannot read the file: {reason}; pass a readable file"),)) from exc
     except LineInvalid as exc:
         raise ScenarioInvalid(path, (exc,)) from exc
     if root is None:
-        raise ScenarioInvalid(path, (LineInvalid(1, "the scenario is empty; docs/scenarios.md lists its keys"),))
+        raise ScenarioInvalid(path, (LineInvalid(1, "the file is empty; docs/scenarios.md lists its keys"),))
     return root
 
 
 @attrs.define(eq=False, kw_only=True)
 class _ScenarioParser:
-    """Parses one scenario file."""
+    """Converts the top-level values of one scenario file to a `Scenario`; errors are collected in `errors`."""
 
     path: Path
     errors: ParseErrors
     fields: Mapping[str, YamlNode]
     script: Any = attrs.field(factory=dict)
-    """The script as JSON data."""
+    """The script (model replies by agent) as JSON data."""
     team: Any = None
 
     def scenario(self) -> Scenario:
-        """Parse the whole file; invalid values are replaced by defaults."""
+        """Return the scenario of the file; an invalid value is replaced by a default, and its error is collected."""
         name = self.errors.attempt(YamlNode.text, self.fields.get("name"), self.path.stem)
         self.script, script = self.errors.attempt(self._script, self.fields.get("script"), ({}, ""))
         self.team = self.errors.attempt(self._team, self.fields.get("team"), None)
@@ -165,7 +165,7 @@ class _ScenarioParser:
         )
 
     def check_names(self, scenario: Scenario) -> None:
-        """Check the names of agents and sessions in actions and expectations."""
+        """Add an error for each agent or session that actions or expectations name, but that *scenario* cannot have."""
         self._check_sessions(scenario)
         known = known_agents(self.script, self.team)
         others = {name: known_agents(script_data(other.script), None) for name, other in scenario.sessions.items()}
@@ -177,7 +177,7 @@ class _ScenarioParser:
             if not known.is_known(name):
                 near = closest_match(name, known.names, 1)
                 hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(sorted(known.names))}"
-                self.errors.add(line, f"there will be no agent {name!r}; {hint}")
+                self.errors.add(line, f"no agent of the scenario has the name {name!r}; {hint}")
 
     def _check_sessions(self, scenario: Scenario) -> None:
         begun = [(step.line, step.to) for step in scenario.steps if step.action == "begin"]
@@ -188,7 +188,7 @@ class _ScenarioParser:
         ]
         for line, name in begun:
             if name not in scenario.sessions:
-                self.errors.add(line, f"there is no session {name!r}; {known_names_hint(name, scenario.sessions)}")
+                self.errors.add(line, f"unknown session {name!r}; {known_names_hint(name, scenario.sessions)}")
 
     def _sessions(self) -> dict[str, SecondSession]:
         sessions: dict[str, SecondSession] = {}
@@ -197,37 +197,37 @@ class _ScenarioParser:
             for name, node in ({} if listed is None else listed.fields("sessions by name")).items():
                 fields = self.errors.fields(node, ("task", "script"), "a session, with task and script")
                 for key in {"task", "script"} - fields.keys():
-                    self.errors.add(node.line, f"the session {name!r} has no {key!r}")
+                    self.errors.add(node.line, f"the session {name!r} has no key {key!r}; add it")
                 task = self.errors.attempt(YamlNode.text, fields.get("task"), "")
                 _, script = self.errors.attempt(self._script, fields.get("script"), ({}, ""))
                 sessions[name] = SecondSession(task=task, script=script)
         return sessions
 
     def _options(self) -> Iterator[tuple[tuple[str, ...], bool]]:
-        """Yield the options of `coterie run`, each with True if `coterie resume` accepts it too."""
+        """Yield the command-line options for `coterie run`, each with True if `coterie resume` accepts it too."""
         for key, parse, is_shared in _OPTIONS:
             if key in self.fields:
                 with self.errors.collecting():
                     yield parse(self.fields[key]), is_shared
 
     def _script(self, node: YamlNode) -> tuple[Any, str]:
-        """Parse a script, and return it as JSON data and as text."""
+        """Parse a script, given in the scenario or as a file path; return it as JSON data and as YAML text."""
         text = None
         if node.is_scalar():
             path = self.path.parent / node.text()
             if not path.is_file():
-                raise node.refuse(f"there is no script {path}")
+                raise node.refuse(f"the script file {path} does not exist; correct the path")
             node = _root(path)
             text = path.read_text()
         replies_by_agent = parse_replies(node)
         script = node.plain()
         if not {"main", DEFAULT} & set(replies_by_agent):
-            raise node.refuse("the script has no replies for the lead; add main or default")
+            raise node.refuse("the script has no replies for the lead; add the key main or default")
         all_replies = [reply for replies in replies_by_agent.values() for reply in replies]
         raised = {name for reply in all_replies for name in (*reply.asked, *reply.signals)}
         for reply in all_replies:
             for name in set(reply.until) - raised:
-                self.errors.add(reply.line, f"{reply.name} waits for the signal {name!r}, which no reply raises")
+                self.errors.add(reply.line, f"{reply.name} waits for signal {name!r} that no reply raises; correct it")
         return script, text or msgspec.json.format(msgspec.json.encode(script), indent=1).decode()
 
     def _team(self, node: YamlNode) -> dict[str, Any]:
@@ -239,12 +239,12 @@ class _ScenarioParser:
         try:
             return tomllib.loads(path.read_text())
         except (OSError, ValueError) as exc:
-            raise node.refuse(f"the team file {path} cannot be read: {exc}") from exc
+            raise node.refuse(f"the team file {path} cannot be read; correct it: {exc}") from exc
 
     def _settings(self, node: YamlNode) -> dict[str, Any]:
         for key, value in _leaves(node):
             if key not in SETTINGS:
-                raise value.refuse(f"there is no setting {key!r}; {known_names_hint(key, SETTINGS)}")
+                raise value.refuse(f"unknown setting {key!r}; {known_names_hint(key, SETTINGS)}")
         settings: dict[str, Any] = node.plain()
         return settings
 
@@ -262,7 +262,7 @@ class _ScenarioParser:
         if _SETTINGS_FILE in home and "settings" in self.fields:
             self.errors.add(
                 fields["home"].line,
-                f"{_SETTINGS_FILE} is in home, but the scenario has settings too; remove one of them",
+                f"{_SETTINGS_FILE} is in home, but the scenario has the key settings too; remove one of them",
             )
         files = self.errors.attempt(_texts, fields.get("files"), _NO_TEXTS)
         return ScenarioWorkspace(
@@ -271,7 +271,7 @@ class _ScenarioParser:
 
 
 def script_data(script: str) -> Any:
-    """Return *script*, the valid YAML of a script, as JSON data."""
+    """Return *script*, the valid YAML text of a script (model replies by agent), as JSON data."""
     root = read_yaml(script, "the script")
     return {} if root is None else root.plain()
 
@@ -300,7 +300,7 @@ def _texts(node: YamlNode) -> dict[str, str]:
     for name, content in node.fields("texts by path").items():
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts:
-            raise content.refuse(f"{name!r} is outside the workspace; use a relative path")
+            raise content.refuse(f"{name!r} is outside the workspace; use a relative path without `..`")
         if not content.is_scalar():
             raise content.refuse_as("the text of a file")
         texts[name] = content.spelling
@@ -328,23 +328,23 @@ _OPTIONS: tuple[tuple[str, Callable[[YamlNode], tuple[str, ...]], bool], ...] = 
     ("max_turns", lambda node: ("--max-turns", str(node.count())), True),
     ("bare", _flag("--bare"), True),
 )
-"""Parsers of the options of `coterie run` by key, each with True if `coterie resume` accepts the option too."""
+"""Scenario keys for options of `coterie run`: the parser of each, and True if `coterie resume` has the option too."""
 
 SCENARIO_FILES = Path(__file__).parents[2] / "stories"
 
 
 def shipped_files() -> list[Path]:
-    """Return the shipped scenario files, sorted by name."""
+    """Return the paths of the scenario files shipped with Coterie, sorted by name."""
     return sorted(SCENARIO_FILES.glob(f"*{SUFFIX}"))
 
 
 def find_scenario(name: str) -> Path:
-    """Return the file *name*, or the shipped scenario of that name. Raises `ConfigInvalid`."""
+    """Return the path *name*, or the file of the shipped scenario *name*. Raises `ConfigInvalid` if there is none."""
     path = Path(name)
     if path.suffix or len(path.parts) > 1:
         if path.is_file():
             return path
-        raise ConfigInvalid("scenario", f"no such file: {name}")
+        raise ConfigInvalid("scenario", f"there is no file {name}; pass a file or a name of `coterie scenario list`")
     names = {path.stem: path for path in shipped_files()}
     if name not in names:
         raise ConfigInvalid("scenario", f"unknown scenario {name!r}; {did_you_mean(name, names)}")
@@ -352,5 +352,5 @@ def find_scenario(name: str) -> Path:
 
 
 def load_shipped() -> list[Scenario]:
-    """Load all shipped scenarios. Raises `ScenarioInvalid`."""
+    """Load all scenarios shipped with Coterie, sorted by name. Blocks. Raises `ScenarioInvalid`."""
     return [load_scenario(path) for path in shipped_files()]

@@ -1,7 +1,7 @@
 """JSON Schema of scenario files, generated from their grammar.
 
-`python -m coterie.scenarios.runner.parsing.schema DIRECTORY` writes it; `docs/` holds the result. Editors check files
-with it. The parser checks what a schema cannot express, such as agents that the script cannot have.
+`python -m coterie.scenarios.runner.parsing.schema DIRECTORY` writes the schema to a file; `docs/` contains this file.
+Editors check scenario files with it. The parser also finds errors that a schema cannot, such as unknown agent names.
 """
 
 import sys
@@ -23,7 +23,7 @@ FILE = "scenario.schema.json"
 
 
 def scenario_schema() -> Schema:
-    """Return the schema of a scenario file."""
+    """Return the JSON Schema of a scenario file."""
     reply = {"anyOf": [TEXT.schema, mapping_schema({key: {} for key in REPLY_KEYS})]}
     events = [
         mapping_schema(
@@ -56,7 +56,7 @@ def scenario_schema() -> Schema:
 
 
 def write_schema(directory: Path) -> None:
-    """Write the schema to *directory*. Raises `OSError`."""
+    """Write the JSON Schema of scenario files to `scenario.schema.json` in *directory*. Raises `OSError`."""
     replace_file(directory / FILE, msgspec.json.format(msgspec.json.encode(scenario_schema()), indent=2) + b"\n")
 
 

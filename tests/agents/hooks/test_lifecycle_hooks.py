@@ -176,6 +176,6 @@ async def test_manual_compaction_is_refused_with_the_reason(tmp_path: Path) -> N
     async with hooked_agent(tmp_path, 12, long(8_000), window=None) as (agent, compact, events):
         await run_loop(agent, LIMITS)
         answer = await OnDemandCompaction(compact).run_request(agent, CompactJob())
-        assert answer == NotCompacted(reason="a hook objects: not now")
+        assert answer == NotCompacted(reason="a PreCompact hook objects to compaction: not now (change it or retry)")
         assert '"trigger": "manual"' in (tmp_path / "told").read_text()
         assert course(events) == ["PreCompact block"]

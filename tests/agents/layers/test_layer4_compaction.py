@@ -129,7 +129,8 @@ async def test_full_context_is_summarised_and_event_reports_removed_and_restored
         boundary = load_transcript(tmp_path / "transcript.jsonl").boundary
         assert boundary is not None
         assert (boundary.by, boundary.parts, boundary.failures) == ("summary", ["summary", "words"], 0)
-        assert compacted.passed_over == {"notes": "switched off"}
+        assert list(compacted.passed_over) == ["notes"]
+        assert compacted.passed_over["notes"].startswith("session notes are switched off")
         assert boundary.left == compacted.left
         sent, words = work.agent.conversation.prefix_bytes(), list(work.agent.user_texts)
     async with open_work(tmp_path, working(22, SUMMARY)) as work:
@@ -145,7 +146,9 @@ async def test_failed_summaries_trip_breaker_and_run_continues(tmp_path: Path) -
         assert len(work.of_type(Compacted)) > 3
         assert {each.by for each in work.of_type(Compacted)} == {"rule"}
         whys = [each.passed_over["summary"] for each in work.of_type(Compacted)]
-        assert whys[:4] == ["the reply has no summary in it"] * 3 + ["the last 3 summaries failed"]
+        assert whys[:4] == ["the reply has no summary in it"] * 3 + [
+            "the last 3 summaries failed, so no model is asked"
+        ]
         assert len(work.failures) == 3
         [tripped] = work.of_type(BreakerTripped)
         assert (tripped.failures, tripped.reason) == (3, "the reply has no summary in it")
@@ -300,8 +303,8 @@ def pivot(side: Side, message: int) -> CompactJob:
 @pytest.mark.parametrize(
     ("settings", "job", "reason", "is_for_user"),
     [
-        (LITTLE, pivot("from", 7), "message 7 does not exist: the conversation has 6 messages", True),
-        (LITTLE, pivot("up_to", 0), "message 0 does not exist: the conversation has 6 messages", True),
+        (LITTLE, pivot("from", 7), "message 7 does not exist in the conversation; give a number from 1 to 6", True),
+        (LITTLE, pivot("up_to", 0), "message 0 does not exist in the conversation; give a number from 1 to 6", True),
         (LITTLE, pivot("up_to", 1), TOO_SHORT, False),
         (LITTLE, pivot("up_to", 2), TOO_SHORT, False),
         (attrs.evolve(LITTLE, by_model=False), CompactJob(), NO_SUMMARY, False),

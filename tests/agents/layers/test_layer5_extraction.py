@@ -273,7 +273,7 @@ KEY = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEA
         (
             [*[extraction(read(INSIDE / "x.md"))] * 4, extraction(write(INSIDE / "late.md"))],
             5,
-            ["the extraction was not finished after 5 replies"],
+            ["the extraction of memories was stopped after 5 replies; raise layers.extraction.turns"],
         ),
         ([extraction(write(INSIDE / "key.md", KEY)), nothing()], 2, ["a memory could not be written"]),
     ],
@@ -338,7 +338,7 @@ async def test_end_of_block_cancels_extraction_after_limit_with_event(tmp_path: 
         nursery.cancel_scope.cancel()
     assert (work.of_type(MemoryExtracted), work.failures) == (
         [],
-        ["the extraction was cancelled 0.01 seconds after the agent's end"],
+        ["the extraction of memories was cancelled 0.01 s after the agent's end; raise layers.extraction.drain"],
     )
     work.extraction.on_run_finished()
     await work.extraction.wait_until_idle()

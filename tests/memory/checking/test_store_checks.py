@@ -97,8 +97,8 @@ def test_duplicates_are_found_among_a_thousand_memories() -> None:
     memories = [raw_memory(body.encode(), f"m{number:04}.md") for number, body in enumerate([*bodies, *bodies[5:7]])]
     found = [(finding.path, finding.reason) for finding in find_duplicates(memories)]
     assert found == [
-        ("m1000.md", "says nearly the same as m0005.md; keep one"),
-        ("m1001.md", "says nearly the same as m0006.md; keep one"),
+        ("m1000.md", "says nearly the same as m0005.md; delete one of them"),
+        ("m1001.md", "says nearly the same as m0006.md; delete one of them"),
     ]
 
 
@@ -216,4 +216,4 @@ def test_names_that_cannot_be_looked_up_are_not_judged(project: Path, tmp_path: 
     (tmp_path / "words").mkdir()
     found = find_missing(find_references(memory("a.md", "`some_symbol`, `gone.py`")), tmp_path / "words", [])
     assert ([claim.name for claim in found.claims], found.judged) == (["gone.py"], 1)
-    assert found.note == "symbols were not looked for: the project has no sources"
+    assert found.note == "symbols in memories were not checked: no source files in the project"

@@ -328,7 +328,7 @@ def test_evidence_is_attached_to_its_hunks_and_checked(tmp_path: Path) -> None:
     asleep.copied.evidence.write_text("prose\n- `list.md` | zero | s1/main:7, s9/main:3\n")
     change = asleep.propose("1. list.md: s1/main:12\nother.md s1/main:9").change
     assert [hunk.evidence for hunk in change.hunks] == [("s1/main:7", "s1/main:12"), ("s1/main:12",)]
-    assert change.notes == ("the evidence names a line that does not exist: s9/main:3",)
+    assert change.notes == ("evidence s9/main:3 was ignored: no such transcript line",)
 
 
 def test_change_survives_a_round_trip_and_damage_is_skipped(tmp_path: Path) -> None:

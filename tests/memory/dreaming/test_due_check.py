@@ -56,7 +56,7 @@ def test_cheap_conditions_are_checked_first(tmp_path: Path) -> None:
     clock.advance(601)
     assert soon.reason_not_due() is None
     assert len(looked_soon) == 2
-    assert (gates(tmp_path, clock, count=4)[0].reason_not_due() or "").startswith("4 sessions were touched")
+    assert (gates(tmp_path, clock, count=4)[0].reason_not_due() or "").startswith("4 sessions were active")
     assert gates(tmp_path / "memory", clock)[0].reason_not_due() is None
     assert not (tmp_path / "memory").exists()
 

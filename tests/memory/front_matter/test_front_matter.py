@@ -92,7 +92,7 @@ def test_field_lines_are_lines_of_the_file() -> None:
 def test_last_value_of_a_repeated_key_counts(block: str) -> None:
     front = _read(block)
     assert front.fields["name"] == "b"
-    assert "'name' is given again; the value in line 2 is ignored" in _reasons(front)
+    assert "'name' is repeated; delete line 2, which is ignored" in _reasons(front)
 
 
 def test_bom_comments_and_line_ends_are_accepted() -> None:
@@ -108,8 +108,8 @@ def test_bom_comments_and_line_ends_are_accepted() -> None:
         ("---\nname: x\ntools: x\n# Title\ntext\n", "name tools", "# Title\ntext\n", "3: the closing"),
         ("---\nname: x\ntools: x\n\n# Title\n", "name tools", "\n# Title\n", "3: the closing"),
         ("---\nname: x\n\n# Title\n\nText.\n---\n", "name", "# Title\n\nText.\n---\n", "4: the closing"),
-        ("---\nname: x\n-------\nbody", "name", "body", "3: '-------' is read as the closing"),
-        ("---\nsome words\nname: x\n---\nb", "name", "b", "2: 'some words' is not a `key: value` line"),
+        ("---\nname: x\n-------\nbody", "name", "body", "3: '-------' is read as closing"),
+        ("---\nsome words\nname: x\n---\nb", "name", "b", "2: 'some words' is ignored"),
         ("---\n---\nbody", "", "body", None),
     ],
 )

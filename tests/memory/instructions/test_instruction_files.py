@@ -55,7 +55,8 @@ def _names(loaded: Instructions) -> list[str]:
 
 
 def _reasons(loaded: Instructions) -> list[str]:
-    return [note.reason for note in loaded.notes]
+    """Reasons of the warnings, without the advice after the semicolon."""
+    return [note.reason.partition(";")[0] for note in loaded.notes]
 
 
 def test_files_are_ordered_from_general_to_specific(places: InstructionPaths, tmp_path: Path) -> None:
@@ -165,7 +166,7 @@ def test_includes_are_loaded_up_to_depth_four_and_cycles_end(places: Instruction
     loaded = _load(places)
     assert _names(loaded) == ["4.md", "3.md", "2.md", "1.md", "CLAUDE.md"]
     (note,) = loaded.notes
-    assert str(note) == f"{places.project}/4.md:1: @5.md is left out: it is more than 4 includes deep"
+    assert str(note).startswith(f"{places.project}/4.md:1: @5.md is not loaded: more than 4 nested includes")
 
 
 def test_include_outside_the_project_needs_approval(places: InstructionPaths, tmp_path: Path) -> None:
@@ -204,12 +205,12 @@ def test_binary_and_huge_files_are_left_out_with_a_warning(places: InstructionPa
     _write(places.project, CLAUDE="@.claude/rules/nul.md" + "x" * LONG, AGENTS="\ufeff" + "y" * LONG)
     loaded = _load(places)
     assert [len(file.text) for file in loaded.files] == [LONG + 21, LONG]
-    assert {note.path.stem: note.reason.partition(", and")[0] for note in loaded.notes} == {
-        "nul": "is left out: it is not text: it holds a NUL",
-        "latin": "is left out: it is not text in UTF-8",
-        "huge": "is left out: it is larger than 1,000,000 bytes",
-        "utf-16": "is left out: it is not text in UTF-8",
-        "CLAUDE": "has 40,021 characters",
+    assert {note.path.stem: note.reason.partition(";")[0] for note in loaded.notes} == {
+        "nul": "is not loaded: it is not text, because it contains a NUL byte",
+        "latin": "is not loaded: it is not text in UTF-8",
+        "huge": "is not loaded: it is larger than 1,000,000 bytes",
+        "utf-16": "is not loaded: it is not text in UTF-8",
+        "CLAUDE": "has 40,021 characters, which each turn pays for",
     }
 
 
@@ -227,10 +228,10 @@ def test_unusable_entries_do_not_stop_the_others(places: InstructionPaths) -> No
     loaded = _load(places)
     assert [file.text for file in loaded.files] == ["@../../AGENTS.md still here"]
     assert _reasons(loaded) == [
-        "is left out: it is not a regular file",
-        "is left out: it is not a regular file",
+        "is not loaded: it is not a regular file",
+        "is not loaded: it is not a regular file",
         "cannot be read: Too many levels of symbolic links",
-        "is a link to nothing",
+        "is a link to a missing file",
         "cannot be listed: Too many levels of symbolic links",
     ]
 

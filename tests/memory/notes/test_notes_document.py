@@ -191,10 +191,10 @@ def test_update_starts_with_a_complete_private_file_or_the_edited_one(tmp_path: 
 
 def test_failed_update_leaves_the_notes_file_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
-    with pytest.raises(NotesUnusable, match="was deleted"):
+    with pytest.raises(NotesUnusable, match="were deleted"):
         end_update(path, TEMPLATE, NotesSettings(), {})
     begin_update(path, TEMPLATE)
-    with pytest.raises(NotesUnusable, match="nothing was written"):
+    with pytest.raises(NotesUnusable, match="are empty"):
         end_update(path, TEMPLATE, NotesSettings(), {"Team": "- scout"})
     path.write_text(filled(Workflow="make"))
     with file_faults(SeededFaults(seed=1, full=1.0)), pytest.raises(OSError, match="No space"):

@@ -319,7 +319,7 @@ def test_dropped_lists_removed_content_with_its_files_and_transcript_lines(run: 
 @pytest.mark.parametrize(
     ("arguments", "key"),
     [
-        (["--turn", "9", "--rendered"], "--turn: 9 is not in the transcript; it has turns 1 to 4"),
+        (["--turn", "9", "--rendered"], "--turn: turn 9 is not in the transcript; it has turns 1 to 4"),
         (["--turn", "1"], "--turn: "),
         (["--rendered"], "--rendered: "),
         (["--layers", "--dropped"], "logs: "),

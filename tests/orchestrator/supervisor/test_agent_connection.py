@@ -13,7 +13,7 @@ from coterie.agents.loop.model.call_intent import CallIntent
 from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.loop.model.usage import Usage
 from coterie.agents.root_link.job_messages import AGENT_GONE, CompactionDone, CompactJob, NotCompacted
-from coterie.agents.root_link.root_connection import AgentHandlers
+from coterie.agents.root_link.root_connection import NOT_STARTED, AgentHandlers
 from coterie.agents.root_link.spawn_request import Spawned, SpawnRefused, SpawnRequest
 from coterie.clock import Clock
 from coterie.mailbox.envelope import Envelope, MessageId, Recipient, Sender
@@ -104,7 +104,7 @@ async def test_compaction_returns_not_compacted_when_the_agent_dies() -> None:
                     await settled()
                     agent.cut()
                     await trio.sleep_forever()
-    assert answers == [NotCompacted(reason="it has not started yet"), NotCompacted(reason=AGENT_GONE)]
+    assert answers == [NotCompacted(reason=NOT_STARTED), NotCompacted(reason=AGENT_GONE)]
     with pytest.raises(ControlLost):
         await agent.desk.compact(None)
 
@@ -124,7 +124,7 @@ async def test_requests_of_an_agent_are_served_or_refused_with_a_reason() -> Non
     async with open_root_with_agent() as (_, agent):
         spawned = await agent.station.services.spawn(SpawnRequest(task="t", definition="worker", name="bob"))
         assert spawned == Spawned(name="bob", incarnation=2, report=MessageId("r"))
-        with pytest.raises(SpawnRefused, match="write it into a file"):
+        with pytest.raises(SpawnRefused, match="Write it to a file"):
             await agent.station.services.spawn(SpawnRequest(task="x" * 600_000, definition="worker"))
         with pytest.raises(SpawnRefused, match="there is no room"):
             await agent.station.services.spawn(SpawnRequest(task="t", definition="worker"))

@@ -105,7 +105,7 @@ def test_failure_has_a_reason_and_the_events_around_it(text: str, reason: str, s
         ([("stored", 1), ("delivered", 1)], []),
         ([("stored", 1)], ["message m1 from scout to main was never delivered"]),
         ([("stored", 1), ("delivered", 1), ("delivered", 1)], ["message m1 was delivered to main 2 times"]),
-        ([("stored", 1), ("dead", 1)], ["1 messages are dead letters; expected 0"]),
+        ([("stored", 1), ("dead", 1)], ["1 messages are dead letters (undeliverable); expected 0"]),
     ],
 )
 def test_mail_arrives_once(mail: list[tuple[HopKind, int]], reasons: list[str], tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_mail_arrives_once(mail: list[tuple[HopKind, int]], reasons: list[str], 
         ('file: {path: a, equals: "x\\n"}', None),
         ("file: {path: a, contains: x}", None),
         ("file: {path: b, missing: true}", None),
-        ("file: {path: a, equals: y}", "a is 'x\\n'; expected 'y'"),
+        ("file: {path: a, equals: y}", "the file a is 'x\\n'; expected 'y'"),
         ("file: {path: a, contains: y}", "a does not contain 'y'"),
         ("file: {path: b}", "b is missing"),
         ("file: {path: a, missing: true}", "a exists"),
@@ -150,13 +150,13 @@ def test_states_exit_codes_costs_and_leftovers_are_checked(tmp_path: Path) -> No
     )
     assert [judged(text, play) for text in good] == [[]] * len(good)
     bad = {
-        "state: {scout: failed}": "scout is done; expected failed",
-        "state: {boss: done}": "boss never started; expected done",
-        "exit_code: 3": "the exit code is 0; expected 3",
+        "state: {scout: failed}": "scout is done at the end; expected the state failed",
+        "state: {boss: done}": "boss never started; expected the state done",
+        "exit_code: 3": "the last command is 0; expected 3",
         "dollars: {at_most: 0.1}": "the cost is $0.2; expected at most $0.1",
         "dollars: {at_least: 0.3}": "the cost is $0.2; expected at least $0.3",
-        "cache_read_share: {at_least: 0.8}": "0.750 of the input of all agents was read from the cache",
-        "strays: 0": "left behind: a socket",
+        "cache_read_share: {at_least: 0.8}": "0.750 of the input of all agents was read from the prompt cache",
+        "strays: 0": "left behind after the run: a socket",
     }
     for text, reason in bad.items():
         [failure] = judged(text, play)

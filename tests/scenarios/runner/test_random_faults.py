@@ -91,18 +91,18 @@ def test_false_success_and_silent_failure_violate_invariants(scenario: Scenario,
     assert (end_state(good), reasons(scenario, good)) == ("done", [])
     (tmp_path / "door.txt").write_text("shut")
     [reason] = reasons(scenario, good)
-    assert reason == "the run ended as done ('It is open.'), but door.txt is 'shut'; expected 'open'"
+    assert reason == "the run ended as done ('It is open.'), but the file door.txt is 'shut'; expected 'open'"
     told = make_run_record(tmp_path, seen("main", "finished", result="It could not be opened."), exit_codes=(0,))
     assert (end_state(told), reasons(scenario, told)) == ("told", [])
     failed = make_run_record(tmp_path, exit_codes=(1,), errors="Error: the disk is full\n")
     assert (end_state(failed), reasons(scenario, failed)) == ("failed", [])
     silent = make_run_record(tmp_path, exit_codes=(1,))
-    assert reasons(scenario, silent) == ["the run ended with 1 without an error text"]
+    assert reasons(scenario, silent) == ["the run ended with exit code 1, but without an error text"]
 
 
 def test_lost_and_duplicate_messages_violate_an_invariant(scenario: Scenario, tmp_path: Path) -> None:
     lost = done(tmp_path, mail=[make_mail_step("stored", 1)])
-    assert reasons(scenario, lost) == ["message m1 from scout to main is lost"]
+    assert reasons(scenario, lost) == ["message m1 from scout to main was lost"]
     waits = make_run_record(tmp_path, exit_codes=(1,), errors="why", mail=[make_mail_step("stored", 1)])
     assert reasons(scenario, waits) == []
     dead = done(
@@ -117,13 +117,13 @@ def test_lost_and_duplicate_messages_violate_an_invariant(scenario: Scenario, tm
     twice = done(
         tmp_path, mail=[make_mail_step("stored", 1), make_mail_step("delivered", 1), make_mail_step("delivered", 1)]
     )
-    assert reasons(scenario, twice) == ["message m1 was delivered to main 2 times"]
+    assert reasons(scenario, twice) == ["message m1 was delivered to main 2 times; expected once"]
 
 
 def test_no_call_and_no_finished_task_is_repeated(scenario: Scenario, tmp_path: Path) -> None:
     call, end = seen("scout", "tool_started"), seen("scout", "finished")
-    assert reasons(scenario, done(tmp_path, call, call)) == ["scout ran the call toolu_1 2 times"]
-    assert reasons(scenario, done(tmp_path, end, end)) == ["scout finished its task 2 times"]
+    assert reasons(scenario, done(tmp_path, call, call)) == ["scout ran the tool call toolu_1 2 times; expected once"]
+    assert reasons(scenario, done(tmp_path, end, end)) == ["scout finished its task 2 times; expected once"]
     cut_off = seen("scout", "finished", reason="cancelled")
     assert reasons(scenario, done(tmp_path, cut_off, end)) == []
 
@@ -140,5 +140,5 @@ def test_leftovers_are_reported_except_files_torn_by_a_fault(scenario: Scenario,
     fault = InjectedFault(id=0, by="scout", what="torn_write: /s/events.jsonl")
     assert len(reasons(scenario, done(tmp_path, findings=found))) == 2
     assert reasons(scenario, done(tmp_path, findings=found, injected_faults=[fault])) == [
-        "left behind: process 5, python"
+        "left behind after the run: process 5, python"
     ]

@@ -47,8 +47,8 @@ def test_run_that_hangs_fails_at_its_time_limit_with_the_state_of_each_agent(tmp
         done = scenario("run", str(write_scenario(tmp_path, text)), "--json")
         assert done.returncode == 1
         [hung, code] = only(done)["failures"]
-        assert hung["reason"].startswith(f"timed out after {seconds} seconds: ")
-        assert code["reason"] == "the exit code is None; expected 0"
+        assert hung["reason"].startswith(f"the run was killed after {seconds} seconds ")
+        assert code["reason"] == "the exit code of the last command is None; expected 0"
         if "scout is running" in hung["reason"]:
             break
     assert "main is waiting" in hung["reason"] or "main is running" in hung["reason"]

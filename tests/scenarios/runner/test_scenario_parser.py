@@ -63,7 +63,7 @@ limits: {{seconds: 5, dollars: 0.25}}
         ("budget_usd: much", True, "an amount of dollars"),
         ("max_turns: 0", True, "a whole number from 1"),
         ("coordinator: perhaps", True, "true or false"),
-        ("settings: {colour: red}", False, "there is no setting 'colour'"),
+        ("settings: {colour: red}", False, "unknown setting 'colour'"),
         ("team: nowhere.toml", False, "cannot be read"),
         ("workspace: {files: {../a: x}}", False, "outside the workspace"),
         ("workspace: {git: perhaps}", True, "true or false"),
@@ -81,11 +81,11 @@ limits: {{seconds: 5, dollars: 0.25}}
         ("faults: [{when: {kind: started, agnet: a}, do: kill, target: scout}]", True, "did you mean 'agent'?"),
         ("faults: [{do: drop}]", True, "drop needs 'transport'"),
         ("faults: [{do: drop, transport: fiel}]", True, "did you mean 'file'?"),
-        ("faults: [{do: reorder, transport: bridge}]", True, "no fault reorder on 'bridge'"),
+        ("faults: [{do: reorder, transport: bridge}]", True, "no fault reorder on transport 'bridge'"),
         ("faults: [{do: delay, transport: file}]", True, "delay needs 'seconds'"),
         ("faults: [{do: drop, transport: file, times: 0}]", True, "from 1, or always"),
         ("faults: [{do: drop, transport: file, after: -1}]", True, "a whole number from 0"),
-        ("faults: [{do: drop, transport: file, target: nobody}]", False, "there will be no agent 'nobody'"),
+        ("faults: [{do: drop, transport: file, target: nobody}]", False, "has the name 'nobody'"),
         ("faults: [{do: disk_full, files: /etc/passwd}]", False, "matches no file"),
         ("faults: [{do: disk_full, transport: file}]", True, "unknown key 'transport'"),
         ("human: [{when: {kind: started}, do: approve}]", False, "which identifies the approval"),
@@ -106,19 +106,19 @@ def test_invalid_key_is_reported_with_its_line(more: str, reason: str, tmp_path:
     [
         ("exit_cod: 0", True, "did you mean 'exit_code'?"),
         ("exit_code: -1", True, "a whole number from 0"),
-        ("event: {agent: main}", True, "has no kind"),
-        ("event: {kind: finished, agent: boss}", False, "there will be no agent 'boss'"),
-        ("event: {kind: agent_changed, name: scout, state: dne}", False, "is never 'dne'; did you mean 'done'?"),
+        ("event: {agent: main}", True, "has no 'kind'"),
+        ("event: {kind: finished, agent: boss}", False, "has the name 'boss'"),
+        ("event: {kind: agent_changed, name: scout, state: dne}", False, "unknown state 'dne'; did you mean 'done'?"),
         ('event: {kind: finished, result: "/(/"}', False, "bad regular expression"),
-        ("order: [{kind: started}]", True, "at least two events"),
+        ("order: [{kind: started}]", True, "only one event"),
         ("{never: {kind: started}, times: 2}", True, "times can be used only with event"),
         ("{exit_code: 0, strays: 0}", True, "2 expectations"),
         ("mail: {exactly_once: false}", True, "true"),
         ("file: {contains: x}", True, "file needs 'path'"),
         ("file: {path: a, missing: true, contains: x}", False, "missing can be used only with path"),
         ("command: {status: 0}", True, "command needs 'run'"),
-        ("state: {scout: dead}", True, "no agent is 'dead'"),
-        ("state: {nobody: done}", False, "there will be no agent 'nobody'"),
+        ("state: {scout: dead}", True, "unknown agent state 'dead'"),
+        ("state: {nobody: done}", False, "has the name 'nobody'"),
         ("cache_read_share: {at_least: 2}", True, "a number from 0 to 1"),
         ("dollars: {at_most: cheap}", True, "an amount of dollars"),
         ("strays: 1", True, "strays must be 0"),
@@ -136,9 +136,9 @@ def test_invalid_expectation_is_refused(expectation: str, reason: str, tmp_path:
     ("script", "line", "reason"),
     [
         ("script: {scout: [Open.]}", 3, "no replies for the lead"),
-        ("script:\n  main:\n    - {text: x, until: never}", 5, "waits for the signal 'never', which no reply raises"),
+        ("script:\n  main:\n    - {text: x, until: never}", 5, "waits for signal 'never' that no reply raises"),
         ("script:\n  main:\n    - {txt: x}", 5, "did you mean 'text'?"),
-        ("script: nowhere.yaml", 3, "there is no script"),
+        ("script: nowhere.yaml", 3, "does not exist"),
     ],
 )
 def test_a_script_that_never_answers_is_found(script: str, line: int, reason: str, tmp_path: Path) -> None:
@@ -164,7 +164,9 @@ def test_file_that_is_no_scenario_gives_one_error(text: str, reason: str, tmp_pa
 
 
 def test_missing_file_is_an_error(tmp_path: Path) -> None:
-    assert problems_of(tmp_path / "none.yaml") == [(1, "cannot be read: No such file or directory")]
+    [(line, said)] = problems_of(tmp_path / "none.yaml")
+    assert line == 1
+    assert "No such file or directory" in said
 
 
 def test_faults_of_another_file_are_added_after_the_scenarios_own(tmp_path: Path) -> None:
@@ -173,7 +175,7 @@ def test_faults_of_another_file_are_added_after_the_scenarios_own(tmp_path: Path
     more.write_text("faults: [{do: drop, transport: bell}]\n")
     assert [type(act) for act in load_faults(more, scenario).actions] == [ProcessFault, IoFault]
     more.write_text("faults:\n  - {do: drop, transport: bell, target: boss}\n")
-    with pytest.raises(ScenarioInvalid, match="line 2: there will be no agent 'boss'"):
+    with pytest.raises(ScenarioInvalid, match=r"line 2: .* has the name 'boss'"):
         load_faults(more, scenario)
 
 

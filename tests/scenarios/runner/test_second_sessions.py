@@ -48,12 +48,12 @@ human:
 @pytest.mark.parametrize(
     ("more", "line", "reason"),
     [
-        ("steps: [run, begin: cave]", 15, "there is no session 'cave'; did you mean 'cafe'?"),
-        ("steps: [begin: cafe]", 15, "the first step is begin; the first step must be run"),
+        ("steps: [run, begin: cave]", 15, "unknown session 'cave'; did you mean 'cafe'?"),
+        ("steps: [begin: cafe]", 15, "the first step must be run, not begin"),
         ("human: [{when: {kind: started}, do: begin}]", 15, "begin needs 'session'"),
-        ("human: [{when: {kind: started}, do: release, session: bar}]", 15, "there is no session 'bar'"),
-        ("faults: [{when: {kind: started, agent: cafe/mian}, do: kill, target: scout}]", 15, "there will be no agent"),
-        ("  bar: {task: Drink.}", 15, "the session 'bar' has no 'script'"),
+        ("human: [{when: {kind: started}, do: release, session: bar}]", 15, "unknown session 'bar'"),
+        ("faults: [{when: {kind: started, agent: cafe/mian}, do: kill, target: scout}]", 15, "did you mean 'cafe/m"),
+        ("  bar: {task: Drink.}", 15, "the session 'bar' has no key 'script'"),
         ("  bar: {task: Drink., script: {waiter: [Yes.]}}", 15, "the script has no replies for the lead"),
     ],
 )

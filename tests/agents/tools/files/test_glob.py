@@ -69,7 +69,7 @@ async def test_hundred_files_are_shown_and_the_rest_counted(workspace: Workspace
     _grow(workspace.root, *(f"f{n:03}" for n in range(SHOWN + 1)))
     lines = (await _glob(workspace, "*")).text.split("\n")
     assert lines[0] == "f100"
-    assert lines[99:] == ["f001", "[1 more match: use a narrower pattern, or give a deeper directory]"]
+    assert lines[99:] == ["f001", "[1 more files match; use a narrower pattern, or give a subdirectory as path]"]
     (workspace.root / "f000").unlink()
     assert (await _glob(workspace, "*")).text.split("\n")[99:] == ["f001"]
 
@@ -236,7 +236,7 @@ async def test_too_large_walk_is_cut_with_note(workspace: Workspace, monkeypatch
     _grow(workspace.root, "a/1", "b/2", "c/3", "d/4")
     assert await _names(workspace.root) == ["a/1", "b/2", "c/3"]
     text = (await _glob(workspace, "**/[34]")).text
-    assert text == "c/3\n[only the first 3 files were listed: give a deeper directory]"
+    assert text == "c/3\n[only 3 files were searched; give a subdirectory as path]"
 
 
 async def test_cancelled_walk_kills_hanginggit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,8 +133,8 @@ async def test_unread_version_is_not_changed(workspace: Workspace) -> None:
     [
         ({"new_source": "x"}, "give its cell_id or cell_number"),
         ({"edit_mode": "delete"}, "give its cell_id or cell_number"),
-        ({"cell_id": "laod", "new_source": "x"}, "no cell with the id 'laod': did you mean load"),
-        ({"cell_number": 0, "new_source": "x"}, "the notebook has 4 cells, counted from 1"),
+        ({"cell_id": "laod", "new_source": "x"}, "no cell with the id 'laod'; did you mean load"),
+        ({"cell_number": 0, "new_source": "x"}, "the notebook has 4 cells"),
         ({"cell_number": 5, "new_source": "x"}, "there is no cell 5"),
         ({"cell_number": 1, "cell_id": "load", "new_source": "x"}, "cell 1 has the id 'intro', not 'load'"),
         ({"cell_id": "load"}, "new_source is missing"),
@@ -158,8 +158,8 @@ async def test_invalid_change_is_refused_without_effect(
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("{", "Expecting"),
-        ("[]", "Expecting '{'"),
+        ("{", "invalid JSON"),
+        ("[]", "invalid JSON: expected '{'"),
         ('{"nbformat": 3, "worksheets": []}', "nbformat is 3"),
         ('{"nbformat": 4, "cells": {}}', "no list of cells"),
         ('{"nbformat": 4, "cells": [1]}', "no list of cells"),
@@ -167,7 +167,7 @@ async def test_invalid_change_is_refused_without_effect(
         ('{"cells": ' + "[" * 200_000, "nested too deep"),
         (
             written(notebook(code(["a"], id_="x"), code(["b"], id_="x"))),
-            "2 cells have the id 'x': give one cell_number of",
+            "2 cells have the id 'x'; give a cell_number instead",
         ),
     ],
 )

@@ -149,9 +149,9 @@ def test_file_replaced_by_link_or_pipe_is_not_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ({"pattern": "ab(c"}, "expression: missing ), unterminated subpattern at position 2"),
-        ({"pattern": "abc["}, "expression: unterminated character set at position 3"),
-        ({"pattern": "*"}, "expression: nothing to repeat at position 0"),
+        ({"pattern": "ab(c"}, "correct it: missing ), unterminated subpattern at position 2"),
+        ({"pattern": "abc["}, "correct it: unterminated character set at position 3"),
+        ({"pattern": "*"}, "correct it: nothing to repeat at position 0"),
         ({"pattern": "a{99999999999999}"}, "repetition number is too large"),
         ({"pattern": "(" * 5_000 + ")" * 5_000}, "recursion"),
         ({"context": -1}, "context is -1"),

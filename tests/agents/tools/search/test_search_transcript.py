@@ -131,11 +131,11 @@ async def test_exponential_expression_is_stopped_and_torn_last_line_skipped(past
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"pattern": "("}, "'(' is not a valid Python regular expression: missing ), unterminated subpattern"),
-        ({}, "Give either a pattern to search for, or the turn to show"),
-        ({"pattern": "a", "turn": 1}, "Give either a pattern to search for, or the turn to show"),
+        ({"pattern": "("}, "'(' is not a valid regular expression; correct it: missing ), unterminated subpattern"),
+        ({}, "Give either pattern, to search, or turn"),
+        ({"pattern": "a", "turn": 1}, "Give either pattern, to search, or turn"),
         ({"pattern": "a", "limit": 51}, "limit is 51, but must be from 1 to 50"),
-        ({"turn": 9}, "Turn 9 does not exist or has no such text; the last turn is 3"),
+        ({"turn": 9}, "Turn 9 has no text of anyone. Use another turn up to 3."),
     ],
 )
 async def test_invalid_arguments_are_refused(

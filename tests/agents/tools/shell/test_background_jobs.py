@@ -223,7 +223,7 @@ async def test_unstartable_job_is_refused_and_not_listed(tmp_path: Path) -> None
         for refused in (fileless, await _start(workspace, "echo \0")):
             assert refused.is_error
             assert "could not be started" in refused.text
-        assert (await _output(workspace)).text == "There is no job 'bash_1' in this run: there is none"
+        assert (await _output(workspace)).text == "There is no job 'bash_1' in this run; there is none"
         assert _jobs(workspace).take_finished() == []
         assert not (workspace.root / "ran").exists()
 
@@ -236,13 +236,14 @@ async def test_jobs_of_later_run_get_new_ids(tmp_path: Path) -> None:
         await _end_of(workspace, "bash_2")
         assert (workspace.scratch / "jobs" / "bash_1.out").read_text() == "first\n"
         for answer in (await _output(workspace, "bash2"), await _kill(workspace, "bash2")):
-            assert answer == ToolResult(text="There is no job 'bash2' in this run: did you mean bash_2?", is_error=True)
+            assert answer == ToolResult(text="There is no job 'bash2' in this run; did you mean bash_2?", is_error=True)
 
 
 async def test_job_tools_affect_no_path_and_are_refused_without_jobs(workspace: Workspace) -> None:
     started, shown, killed = await _start(workspace, "true"), await _output(workspace), await _kill(workspace)
     assert started.is_error
     assert "without run_in_background" in started.text
-    assert shown == killed == ToolResult(text="Background jobs are not available here.", is_error=True)
+    assert (shown.is_error, shown) == (True, killed)
+    assert "cannot have background jobs" in shown.text
     assert BashOutput().paths_affected(BashOutputInput(bash_id="bash_1"), workspace) == ()
     assert KillBash().paths_affected(KillBashInput(bash_id="bash_1"), workspace) == ()

@@ -62,7 +62,7 @@ async def test_result_is_output_in_order_and_exit_code(command: str, result: Too
 @pytest.mark.parametrize(
     ("command", "seconds", "words"),
     [
-        *(("touch ran", seconds, "at most 600 seconds") for seconds in (0, -1, 601)),
+        *(("touch ran", seconds, "over 0 and up to 600") for seconds in (0, -1, 601)),
         *((command, 9, "The command could not be started") for command in ("echo \0", "echo " + "x" * 200_000)),
     ],
 )

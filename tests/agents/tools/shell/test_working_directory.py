@@ -187,7 +187,7 @@ def test_root_link_is_resolved_and_reset_to_root_is_a_change(workspace: Workspac
 
 def test_restored_directory_is_inside_root_and_checked_before_use(workspace: Workspace) -> None:
     for outside in ("..", "sub/../..", "/usr"):
-        with pytest.raises(ValueError, match="outside the root"):
+        with pytest.raises(ValueError, match="is outside the project"):
             workspace.shell.restore(outside)
     workspace.shell.restore("missing")
     assert "does not exist" in (workspace.shell.enter() or "")

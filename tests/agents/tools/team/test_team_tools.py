@@ -75,22 +75,22 @@ async def test_refusal_and_damage_are_named_with_the_reason(tasks: TaskList) -> 
     await ann("TaskCreate", subject="one")
     await ann("TaskCreate", subject="two", blocked_by=[1])
     await ann("TaskClaim", task_id=1)
-    owned = "Nothing was changed: task 1 is in progress; its owner is ann#1."
+    owned = "The task list was not changed: task 1 is in progress; its owner is ann#1."
     assert await bob.refused("TaskClaim", task_id=1) == owned
     assert await bob.refused("TaskUpdate", task_id=1, status="done") == owned
-    blocked = "Nothing was changed: task 2 is blocked: it waits for task 1."
+    blocked = "The task list was not changed: task 2 is blocked: it waits for task 1."
     assert await bob.refused("TaskClaim", task_id=2) == blocked
     nothing = "No task can be started now. TaskList shows which are blocked or in progress."
     assert await bob.refused("TaskClaim") == nothing
-    circle = "Nothing was changed: tasks would wait for each other: 1 -> 2 -> 1."
+    circle = "The task list was not changed: tasks would wait for each other: 1 -> 2 -> 1."
     assert await bob.refused("TaskUpdate", task_id=1, add_blocked_by=[2]) == circle
-    unknown = "Nothing was changed: there is no task 9; the highest number is 2."
+    unknown = "The task list was not changed: there is no task 9; the highest number is 2."
     assert await bob.refused("TaskClaim", task_id=9) == unknown
     assert "give at least one field" in await bob.refused("TaskUpdate", task_id=1)
     assert "the subject cannot be used: it is empty" in await bob.refused("TaskCreate", subject=" ")
     (tasks.directory / "000001.json").write_bytes(b"{")
     assert "000001.json: cannot be read as a task" in await ann("TaskList")
-    assert (await ann.refused("TaskClaim", task_id=1)).startswith("The task list could not be used: ")
+    assert (await ann.refused("TaskClaim", task_id=1)).startswith("The task list could not be used. ")
 
 
 @attrs.define(eq=False)

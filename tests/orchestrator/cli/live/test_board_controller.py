@@ -146,7 +146,7 @@ def test_approval_takes_two_keys_unless_it_was_chosen() -> None:
     assert press(controller, "a") == [DecideApproval(id="p-1", approve=True)]
     assert controller.is_asking
     assert press(controller, "a") == []
-    assert controller.foot(80) == "the root has not answered the last request yet"
+    assert controller.foot(80) == "the last request is not answered yet; wait and press the key again"
     controller.show_notice("approved")
     assert controller.foot(80) == "approved"
 
@@ -190,7 +190,7 @@ def test_a_reason_for_an_answered_approval_is_not_sent() -> None:
 def test_stopping_asks_for_confirmation() -> None:
     controller = make_controller()
     assert press(controller, "a") == []
-    assert controller.foot(80) == "no request is open"
+    assert controller.foot(80) == "no agent waits for an approval"
     assert press(controller, "s") == []
     assert controller.foot(80) == "choose an agent first, with up and down"
     assert press(controller, "down", "down", "s") == []
