@@ -1,4 +1,4 @@
-"""Builds the timeline of each agent from the events of the root and of the agent."""
+"""Builder of the timelines in a report: states, starts, ends and calls of each agent, from the session's events."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -13,12 +13,12 @@ from coterie.orchestrator.report.report_data import AgentTimeline, Interval, Mar
 from coterie.orchestrator.session.overview import END_STATES
 
 ROOT = "root"
-"""Name of the root in events; the root is not an agent."""
+"""Name of the root (supervisor process of the session) as the writer of events; it is no agent, so has no timeline."""
 
 
 @attrs.define(eq=False)
 class TimelineBuilder:
-    """Collected events of one agent."""
+    """Timeline of one agent under construction: states, starts, ends and calls, from the events handled so far."""
 
     name: str
     parent: str | None = None
@@ -27,13 +27,13 @@ class TimelineBuilder:
     result: str | None = None
     incarnation: int = 1
     begun: int = 0
-    """Last incarnation whose start is marked."""
+    """Number of the agent's process (counted over restarts) for which a start was recorded last; 0 before the first."""
     open: Interval | None = None
-    """The current state; None before the first and after the last."""
+    """Interval of the agent's current state; None before the agent has started and after it has ended."""
     last: float = 0.0
-    """Time of the last event."""
+    """Time of the agent's latest event so far, in seconds since 1970."""
     is_reported: bool = False
-    """True if the root reports the agent's states, so that the agent's own events do not change them."""
+    """True if states are taken from the root's (supervisor's) events, not from the agent's own start and end events."""
     stretches: list[Interval] = attrs.field(factory=list)
     marks: list[Mark] = attrs.field(factory=list)
     model_calls: list[ModelCall] = attrs.field(factory=list)
@@ -41,7 +41,7 @@ class TimelineBuilder:
     progress: list[ProgressLine] = attrs.field(factory=list)
 
     def change(self, state: str, incarnation: int, at: float, what: str = "") -> None:
-        """Record a new state at time *at*, and mark starts and ends."""
+        """Record that the agent entered *state* at time *at*; add a mark if it has started or ended."""
         if self.open is not None and self.open.incarnation != incarnation:
             self.interrupt()  # a root that is killed does not report the end of its agents
         self.close(at)
@@ -54,19 +54,19 @@ class TimelineBuilder:
         self.open = Interval(incarnation=incarnation, state=state, since=at, until=at, what=what)
 
     def close(self, at: float) -> None:
-        """Record the end of the current state."""
+        """End the interval of the current state at time *at* and store it; do nothing without a current state."""
         if self.open is not None:
             self.stretches.append(attrs.evolve(self.open, until=max(at, self.open.since)))
             self.open = None
 
     def interrupt(self) -> None:
-        """Mark the agent as interrupted if its end was not reported."""
+        """Mark an agent that has no end yet as interrupted, at its last event; do nothing if the agent has ended."""
         if self.open is not None:
             self.close(self.last)
             self._mark("interrupted", self.last, "")
 
     def handle(self, observed: SessionEvent) -> None:
-        """Record an event that the agent wrote."""
+        """Record an event of the agent: start, end, model call, tool call or progress summary; ignore others."""
         at = observed.at
         match observed.event:
             case RunStarted() as event:
@@ -93,12 +93,12 @@ class TimelineBuilder:
 
 @attrs.define(eq=False)
 class TimelineBuilders:
-    """Collects the events of all agents of a session, in order."""
+    """Builder of the timelines of all agents of a session. Pass the events in order to `handle`, then call `build`."""
 
     _builders: dict[str, TimelineBuilder] = attrs.field(factory=dict, init=False)
 
     def handle(self, observed: SessionEvent) -> None:
-        """Record one event."""
+        """Add one event to the timeline of the agent that it is about; ignore events that are not about an agent."""
         if isinstance(event := observed.event, AgentChanged):
             builder = self._builder(event.name)
             builder.is_reported, builder.parent = True, event.parent
@@ -108,10 +108,10 @@ class TimelineBuilders:
             self._builder(observed.agent).handle(observed)
 
     def build(self, members: Mapping[str, Member], *, now: float | None) -> list[AgentTimeline]:
-        """Timelines of all agents in tree order, including agents on the roster without events.
+        """Return the timelines of all agents, each parent before its children; also of *members* without any event.
 
-        *now* is the present time if the session is running. It is None otherwise, and agents without a reported end are
-        marked as interrupted.
+        *now* is the present time if the session is running. It is None for a session that does not run; its agents
+        without a recorded end are marked as interrupted.
         """
         for name in members:
             self._builder(name)
@@ -165,7 +165,7 @@ def _state(builder: TimelineBuilder, member: Member | None, *, is_alive: bool) -
 
 
 def _tree(agents: Iterable[AgentTimeline]) -> Iterable[AgentTimeline]:
-    """Order *agents* as a tree with depths; an agent whose parents form a cycle becomes a root of the tree."""
+    """Yield *agents* with depths, parents before children; break a cycle of parents by removing one agent's parent."""
     children: defaultdict[str | None, list[AgentTimeline]] = defaultdict(list)
     for agent in agents:
         children[agent.parent].append(agent)

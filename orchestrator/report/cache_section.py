@@ -1,4 +1,4 @@
-"""Prompt cache section of the report: reads, writes and misses of each request by agent."""
+"""Prompt cache section of the HTML report: tokens read, written and missed by each model request, for each agent."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -24,15 +24,15 @@ from coterie.orchestrator.report.report_data import BilledRequest, SessionFacts
 from coterie.orchestrator.report.time_scale import since_text
 
 DRAWN = 2_000
-"""Requests that are drawn for all agents; requests with cache misses have priority."""
+"""Maximum number of requests shown for all agents together; requests with cache misses are kept first."""
 OPEN = 40
-"""Largest number of requests whose table is open at first."""
+"""Maximum number of requests of a session for which the tables are expanded when the page is opened."""
 CAUSES = 10
-"""Cache misses of one agent that are listed with their cause; the table has all drawn requests."""
+"""Maximum number of cache misses listed with their cause below the chart of an agent."""
 HIGH = 100
-"""Height of a chart in units."""
+"""Height of a chart in its SVG coordinates; the largest request of the session fills it."""
 _COLUMN = 24
-"""Greatest width of a request in pixels."""
+"""Maximum width of the column of one request in a chart, in pixels."""
 
 HEAD = ("request", "when", "purpose", "read", "expected", "missed", "written", "plain", "output", "dollars")
 
@@ -49,7 +49,7 @@ class _Numbered:
 
 
 def render_cache(facts: SessionFacts) -> Html:
-    """Render a chart and a table of requests for each agent."""
+    """Render the section: legend, and for each agent a chart and table of its requests; a note without requests."""
     if not facts.requests:
         return note("No model calls yet.")
     by_agent = _by_agent(facts.requests)
@@ -71,7 +71,7 @@ def render_cache(facts: SessionFacts) -> Html:
 
 
 def _depths(facts: SessionFacts) -> dict[str, int]:
-    """Depth of each agent: as in the timeline, then agents that only the ledger knows."""
+    """Return agents in page order with their depth: those of the timeline, then others from the ledger (paid calls)."""
     known = {agent.name: agent.depth for agent in facts.agents}
     return known | {each.name: each.depth for each in facts.costs.agents if each.name not in known}
 
@@ -85,7 +85,7 @@ def _by_agent(requests: Sequence[BilledRequest]) -> dict[str, list[_Numbered]]:
 
 
 def _select_shown(by_agent: dict[str, list[_Numbered]]) -> dict[str, list[_Numbered]]:
-    """Select the requests to draw: all, or an equal share for each agent, cache misses first, then evenly spaced."""
+    """Return the requests to show: all, or above `DRAWN` an equal share of each agent with cache misses first."""
     share = DRAWN // len(by_agent)
     if sum(map(len, by_agent.values())) <= DRAWN:
         return by_agent
@@ -121,14 +121,14 @@ def _legend() -> Html:
 
 @attrs.frozen
 class _Chart:
-    """Requests of one agent."""
+    """Chart and table of the model requests of one agent."""
 
     agent: str
     depth: int
     requests: list[_Numbered]
     shown: list[_Numbered]
     highest: int
-    """Tokens of the largest request of all charts."""
+    """Prompt tokens of the largest request of all agents, which has the full height of a chart."""
 
     def render(self, first: float, *, is_open: bool) -> Html:
         drawn = tag(
@@ -182,7 +182,7 @@ def _tooltip_lines(each: _Numbered) -> Iterator[str]:
 
 
 def _causes(shown: list[_Numbered]) -> Html | None:
-    """List of cache misses below the chart."""
+    """Render the list of cache misses with causes that stands below an agent's chart; None if there are none."""
     told = [tag("li", line(f"request {each.number}: {_cause(each)}")) for each in shown if each.is_missed]
     more = tag("li", text(f"and {len(told) - CAUSES:,} more")) if len(told) > CAUSES else None
     return tag("ul", told[:CAUSES], more, class_="causes") if told else None

@@ -1,4 +1,4 @@
-"""Collects the data of a report from the files of a session, without changing them."""
+"""Collection of the data of a report from the files of a session, without changing the files."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ from coterie.session_directory import MAIN, ROSTER_FILE, SessionDirectory
 
 @attrs.define(eq=False)
 class EventCollector:
-    """Collects the events of a session in one pass."""
+    """Collector of report data from the events of a session, which are passed to `handle` one after another."""
 
     timelines: TimelineBuilders = attrs.field(factory=TimelineBuilders)
     deliveries: DeliveryCollector = attrs.field(factory=DeliveryCollector)
@@ -42,13 +42,13 @@ class EventCollector:
     approvals: dict[str, ApprovalSummary] = attrs.field(factory=dict)
     unread: list[UnreadableFile] = attrs.field(factory=list)
     finished: Finished | None = None
-    """End of the lead's last run; None while it is running."""
+    """Event at the end of the last run of the lead (first agent of the session); None until that run has ended."""
     first: float | None = None
     last: float = 0.0
-    """Times of the first and the last event."""
+    """Time of the last event in seconds since 1970; `first` is the time of the first event, None before any."""
 
     def handle(self, observed: SessionEvent) -> None:
-        """Collect one event."""
+        """Add one event to the data: timelines, mail, notable events, cache misses, approvals and damaged lines."""
         if observed.at:
             self.first = observed.at if self.first is None else min(self.first, observed.at)
             self.last = max(self.last, observed.at)
@@ -86,10 +86,10 @@ class EventCollector:
 
 
 def collect_report(session: SessionDirectory, now: float) -> SessionFacts:
-    """Collect the data of *session* as of *now*, without changing it. Blocks on the disk.
+    """Read the files of *session* and return the data of its report; *now* is the present time. Blocks on the disk.
 
-    A damaged line, or an unreadable ledger, roster or mailbox, is listed in the result. Raises `OSError` if an event
-    log or transcript cannot be read at all.
+    `unread` of the result names damaged lines, and a ledger, list of agents or mailbox that cannot be read. Raises
+    `OSError` if an event log or transcript cannot be read at all.
     """
     collected = EventCollector()
     for observed in read_session(session.directory):
@@ -152,7 +152,7 @@ def _costs(lines: Sequence[LedgerEntry]) -> ReportCosts:
 def _requests(
     lines: Sequence[LedgerEntry], breaks: Mapping[str, Sequence[tuple[float, CacheBroke]]]
 ) -> Iterator[BilledRequest]:
-    """Ledger entries, each with the cache miss that its agent reported."""
+    """Yield *lines* (billed calls), each with its agent's cache miss event of equal read tokens and nearest time."""
     # Both are written by different processes at about the same time; both contain the number of tokens read.
     turns: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
     for number, line in enumerate(lines):

@@ -1,4 +1,4 @@
-"""Cost section of the report: by agent, purpose and model, with the cost of alternatives."""
+"""Cost section of the HTML report: by agent, purpose and model, and estimates without prompt cache or its sharing."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ _COLUMNS = ("calls", "read", "written", "plain", "output", "cached", "missed", "
 
 
 def render_costs(facts: SessionFacts) -> Html:
-    """Render cost tables; the totals equal those of `coterie costs`."""
+    """Render the cost tables, or a note if no model was called; the totals equal those of `coterie costs`."""
     if not facts.requests:
         return note("No costs.")
     costs = facts.costs
@@ -59,7 +59,7 @@ def _agents(costs: ReportCosts, requests: Sequence[BilledRequest]) -> Html:
 
 
 def _helpers(depth: int, purposes: Mapping[str, Decimal]) -> Html | None:
-    """Costs of an agent outside its turns."""
+    """Render the costs of an agent's calls outside its main loop, by purpose, such as summaries; None without any."""
     if not purposes:
         return None
     told = ", ".join(f"{purpose} ${cost:.6f}" for purpose, cost in purposes.items())

@@ -1,4 +1,4 @@
-"""HTML builder that is safe by construction: text is escaped in one place."""
+"""Builder of HTML for the report. It escapes all texts and attributes, so a session's content cannot become markup."""
 
 from collections.abc import Iterable
 from html import escape
@@ -7,38 +7,38 @@ from typing import NewType
 from coterie.orchestrator.cli.output import one_line, sanitize
 
 Html = NewType("Html", str)
-"""Escaped markup; only this module creates it."""
+"""Piece of HTML in which all texts are escaped. Only functions of this module create values of this type."""
 
 Child = Html | Iterable[Html] | None
 
 TIP = 240
-"""Characters of one line of a tooltip."""
+"""Maximum characters of one line of a tooltip."""
 LINE = 400
-"""Characters of one line: a task, a reason, a name."""
+"""Maximum characters of a text that is shown on one line, such as a task, a reason or a name."""
 ENOUGH = 20
-"""Characters read for each one shown, because many may be spaces or control characters."""
+"""Number of characters that `truncate` reads for each character of its limit, because it may drop most of them."""
 DEEPEST = 6
-"""Depth from which on names are not indented further."""
+"""Maximum depth in the tree of agents up to which names are indented; deeper agents are indented like this depth."""
 _VOID = frozenset({"br", "col", "input", "meta"})
 
 
 def text(words: str) -> Html:
-    """Escape *words*: no markup, control characters or bidirectional marks remain."""
+    """Return *words* as HTML: markup is escaped; control characters and bidirectional marks are removed."""
     return Html(escape(_clean(words)))
 
 
 def line(words: str, limit: int = LINE) -> Html:
-    """Escape the beginning of *words* on one line."""
+    """Return *words* as HTML on one line: escaped, sanitized and cut to *limit* characters."""
     return text(truncate(words, limit))
 
 
 def truncate(words: str, limit: int) -> str:
-    """Shorten to one line like `one_line`, but fast for a very long text."""
+    """Return *words* on one line, sanitized and cut to *limit* characters; fast also for a very long text."""
     return one_line(words[: ENOUGH * limit], limit)
 
 
 def tag(_name: str, *children: Child, **attributes: str | float | bool | None) -> Html:
-    """Render an element. `class_` means `class`, `_` in a name means `-`, None and False leave an attribute out."""
+    """Render element *_name*. Attribute `class_` is written as `class`, `a_b` as `a-b`; None and False are left out."""
     listed = "".join(_attribute(key, value) for key, value in attributes.items() if value is not None)
     if _name in _VOID:
         return Html(f"<{_name}{listed}>")
@@ -46,17 +46,17 @@ def tag(_name: str, *children: Child, **attributes: str | float | bool | None) -
 
 
 def join(children: Iterable[Child]) -> Html:
-    """Concatenate pieces of markup."""
+    """Concatenate pieces of HTML, and iterables of pieces, to one piece; None is skipped."""
     return Html("".join(child if isinstance(child, str) else "".join(child) for child in children if child is not None))
 
 
 def tooltip(*lines: str) -> Html:
-    """Tooltip of an SVG element."""
+    """Render a tooltip for the SVG shape that contains it, from the strings in *lines* that are not empty."""
     return tag("title", text("\n".join(truncate(each, TIP) for each in lines if each)))
 
 
 def table(head: Iterable[str], rows: Iterable[Html], *, numbers: int = 0, class_: str | None = None) -> Html:
-    """Render a table that scrolls horizontally if it is too wide; the last *numbers* columns are numeric."""
+    """Render a table with column titles *head*, the last *numbers* right-aligned; it scrolls if it is too wide."""
     names = list(head)
     cells = [
         tag("th", text(name), scope="col", class_="number" if at >= len(names) - numbers else None)
@@ -67,32 +67,32 @@ def table(head: Iterable[str], rows: Iterable[Html], *, numbers: int = 0, class_
 
 
 def agent_name(words: str, depth: int = 0) -> Html:
-    """Name of an agent, indented by its depth, with the full name as tooltip."""
+    """Render an agent's name, indented by *depth* in the tree of agents, with a tooltip of up to `TIP` characters."""
     return tag("span", line(words), class_=f"name d{min(depth, DEEPEST)}", title=truncate(words, TIP))
 
 
 def indented(depth: int, *children: Child) -> Html:
-    """Content below the name of an agent, indented by its depth."""
+    """Render *children* as a block below an agent's name, indented like the name by *depth* in the tree of agents."""
     return tag("div", *children, class_=f"below d{min(depth, DEEPEST)}")
 
 
 def note(words: str) -> Html:
-    """Paragraph that explains a section or says why it is empty."""
+    """Render a paragraph that explains a section, or the reason why the section is empty."""
     return tag("p", text(words), class_="note")
 
 
 def row(*cells: Html, **attributes: str | float | None) -> Html:
-    """Table row of cells made by `cell` and `number`."""
+    """Render a table row from *cells*, which were rendered by `cell` or `number`."""
     return tag("tr", cells, **attributes)
 
 
 def cell(*children: Child, **attributes: str | float | None) -> Html:
-    """Table cell with text."""
+    """Render a table cell with *children* as its content."""
     return tag("td", *children, **attributes)
 
 
 def number(value: int | str) -> Html:
-    """Table cell with a number."""
+    """Render a right-aligned table cell; an integer gets thousands separators, a string stays unchanged."""
     return tag("td", text(f"{value:,}" if isinstance(value, int) else value), class_="number")
 
 

@@ -1,4 +1,4 @@
-"""Mail of a session with its delivery state, from mailboxes, transcripts and dead letters."""
+"""Mail of a session for the report: messages with delivery state, read from mailboxes, transcripts and dead letters."""
 
 import re
 from collections.abc import Iterator
@@ -22,28 +22,28 @@ from coterie.orchestrator.report.report_data import MailItem, UnreadableFile
 from coterie.session_directory import DEAD_LETTER_DIRECTORY, MAIL_DIRECTORY, SessionDirectory
 
 GIST = 160
-"""Characters of a message in the report."""
+"""Maximum characters that the report shows of the text of a message."""
 
 _SHOWN = re.compile(
     r'<message from="([^"]*)" sender="[^"]*" kind="([^"]*)" id="([^"]*)"[^>]*>\n(.*?)\n</message>', re.DOTALL
 )
-"""A message as the recipient's model sees it; text inside cannot end it early."""
+"""Pattern of a message in the recipient's conversation; its text is escaped, so the text cannot end the match early."""
 
 
 @attrs.define(eq=False)
 class DeliveryCollector:
-    """Collects deliveries from transcripts, for mail that is in no mailbox.
+    """Collector of messages from the transcripts of their recipients, because not all messages are in a mailbox.
 
-    That is mail between agents of one process, and mail that was acknowledged and deleted.
+    Mail between agents of one process is never in a mailbox file; acknowledged mail may be deleted from it.
     """
 
     _texts: dict[str, list[str]] = attrs.field(factory=dict, init=False)
-    """By agent: texts of the last message of its transcript."""
+    """Text blocks of the last user message in each agent's transcript (stored conversation), by agent name."""
     delivered: dict[str, MailItem] = attrs.field(factory=dict, init=False)
-    """By id: each message as its delivery shows it."""
+    """Delivered messages by id, with sender, kind and text as far as the recipient's transcript shows them."""
 
     def handle(self, observed: SessionEvent) -> None:
-        """Collect one event, in the order of the session."""
+        """Record a user message or a mail delivery. Pass events in order: the delivery follows its user message."""
         match observed.event:
             case MessageRecorded(role="user", content=content):
                 texts = [str(block["text"]) for block in content if block.get("type") == "text" and "text" in block]
@@ -75,7 +75,7 @@ class DeliveryCollector:
 def read_mail_items(
     session: SessionDirectory, deliveries: DeliveryCollector
 ) -> tuple[list[MailItem], list[UnreadableFile]]:
-    """List all known mail by time, and the files that cannot be read. Acknowledges nothing. Blocks on the disk."""
+    """Return all messages sorted by time, and the files that cannot be read. Marks no message as read. Blocks."""
     buried, unread = _read_dead_letters(session)
     known = {each.letter.raw for each in buried}
     found = dict(deliveries.delivered)
@@ -99,7 +99,7 @@ def read_mail_items(
 
 
 def _lines(directory: Path) -> Iterator[bytes]:
-    """Lines of a mailbox from the oldest one on disk. Raises `OSError`."""
+    """Yield all messages of the mailbox *directory* that are on disk, as bytes, oldest first. Raises `OSError`."""
     numbers = segment_numbers(directory)
     if not numbers:
         return
@@ -131,7 +131,7 @@ def _read_dead_letters(session: SessionDirectory) -> tuple[list[DeadLetterRecord
 
 
 def _mark_dead(buried: list[DeadLetterRecord], found: dict[str, MailItem], session: str) -> Iterator[MailItem]:
-    """Dead letters as mail items; messages with a dead letter are removed from *found*."""
+    """Yield dead letters (undeliverable messages) as mail items and remove them from *found*; skip delivered ones."""
     for each in buried:
         letter = each.letter
         reason = f"{letter.reason}: {letter.detail}" + ("; sent again" if each.resent else "")
@@ -165,7 +165,7 @@ def _to_mail_item(envelope: Envelope, session: str) -> MailItem:
 
 
 def _body_text(envelope: Envelope) -> str:
-    """Body as text; of a structured message its values without JSON."""
+    """Return the message body as text; of a structured message (JSON object), its fields as `name: value`."""
     try:
         body = BODIES[envelope.kind].from_body(envelope.body) if envelope.kind in BODIES else None
     except ValueError:

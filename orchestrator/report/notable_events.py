@@ -1,4 +1,4 @@
-"""Selection of notable events of a session, with the topic of each."""
+"""Selection of the notable events of a session for the report, such as errors and retries, each with a topic."""
 
 from collections.abc import Iterable, Iterator
 
@@ -21,18 +21,18 @@ from coterie.orchestrator.report.report_data import MailItem, NotableEvent, Topi
 from coterie.orchestrator.report.time_scale import span_text
 
 ALLOWED = "allowed"
-"""Verdict of a permission decision that is not notable."""
+"""Verdict of permission decisions that are routine, so that the report does not list them."""
 
 
 def to_notable_event(observed: SessionEvent) -> NotableEvent | None:
-    """Convert an event to a notable event; None for a routine event."""
+    """Convert an event to an entry of the report's list of notable events; return None for a routine event."""
     if observed.event is None or (topic := _topic(observed.event)) is None:
         return None
     return NotableEvent(at=observed.at, agent=_agent_of(observed), topic=topic, text=_text(observed.event))
 
 
 def dead_letter_events(letters: Iterable[MailItem]) -> Iterator[NotableEvent]:
-    """Notable events for dead letters, which no event log records."""
+    """Yield a notable event for each dead letter (undeliverable message) in *letters*; event logs do not have them."""
     for letter in letters:
         if letter.state == "dead":
             text = f"message of {letter.sender} to {letter.recipient} not delivered ({letter.reason}): {letter.gist}"

@@ -1,4 +1,4 @@
-"""HTML page of a report: one self-contained file with a strict content security policy."""
+"""HTML page of `coterie report`: one file that loads nothing and permits only its own style and script."""
 
 import base64
 import hashlib
@@ -18,19 +18,19 @@ from coterie.orchestrator.report.time_scale import moment_text, span_text
 from coterie.orchestrator.report.timeline import render_timeline
 
 GENERATOR = "coterie report"
-"""Generator name, by which a page is recognised as a report."""
+"""Content of the page's `generator` meta tag, by which `coterie report` recognizes an older report."""
 HEAD_BYTES = 1024
-"""Number of leading bytes that contain the generator name."""
+"""Number of bytes at the start of a file in which `GENERATOR` is searched, to recognize an older report."""
 TEXT_LIMIT = 100_000
-"""Largest number of characters of the task that the page shows; also of the result."""
+"""Maximum characters that the page shows of the session's task, and of its result."""
 TASK = 300
-"""Characters of the task in the title."""
+"""Maximum characters of the task in the page's main heading; a longer task can be expanded below it."""
 
 _HERE = Path(__file__).parent
 
 
 def render_page(facts: SessionFacts) -> bytes:
-    """Render the page about *facts* in UTF-8."""
+    """Return the complete HTML page about the session in *facts*, as UTF-8 bytes."""
     style, script = ((_HERE / name).read_text() for name in ("report.css", "report.js"))
     slots = {
         "generator": GENERATOR,
@@ -51,7 +51,7 @@ def render_page(facts: SessionFacts) -> bytes:
 
 
 def _digest(content: str) -> str:
-    """Digest of inline content in the form of a content security policy."""
+    """Return the SHA-256 digest of an inline style or script, as a content security policy requires it."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
 
@@ -83,7 +83,7 @@ def _head(facts: SessionFacts) -> Html:
 
 
 def _tiles(facts: SessionFacts) -> Iterator[tuple[str, str, str]]:
-    """Tiles at the top of the page: title, figure and detail."""
+    """Yield the key figures at the top of the page, such as cost and duration: title, figure, detail (may be empty)."""
     spent, took = facts.costs.total, facts.last - facts.session.started
     before = facts.first - facts.session.started
     restarts = sum(agent.restarts for agent in facts.agents)
@@ -123,7 +123,7 @@ def _result(facts: SessionFacts) -> Html:
 
 
 def _long_text(words: str) -> Html:
-    """Render a long text with its line breaks."""
+    """Render *words* with line breaks, cut to `TEXT_LIMIT` characters with a note about those not shown."""
     left = len(words) - TEXT_LIMIT
     more = note(f"{left:,} more characters are not shown; --json has them.") if left > 0 else None
     return join((tag("div", text(words[:TEXT_LIMIT]), class_="said"), more))
@@ -139,4 +139,4 @@ _SECTIONS: tuple[tuple[str, str, str, Callable[[SessionFacts], Html]], ...] = (
     ("approvals", "Approvals", "Approvals", render_approvals),
     ("events", "Events", "Notable events", render_notables),
 )
-"""Sections of the page: anchor, link text, heading and renderer."""
+"""Sections of the page in order: anchor, text of the link to it, heading, and function that renders its content."""

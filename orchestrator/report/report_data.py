@@ -1,4 +1,4 @@
-"""Report data: frozen records of a session, and their JSON form."""
+"""Data of a report: frozen records about one session, from which the page is rendered, and their JSON form."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -17,13 +17,13 @@ from coterie.orchestrator.session.overview import SessionState
 from coterie.session_directory import SessionDirectory
 
 Topic = Literal["agents", "errors", "retries", "permissions", "context", "cache", "mail", "approvals", "files"]
-"""Topic of a notable event."""
+"""Topic of a notable event, by which the list of events in the report can be filtered."""
 MailItemState = Literal["waiting", "delivered", "dead"]
 
 
 @attrs.frozen(kw_only=True)
 class Interval:
-    """A time in which an incarnation of an agent was in one state."""
+    """Period in which one process of an agent (`incarnation` is its number, counted over restarts) was in one state."""
 
     incarnation: int
     state: str
@@ -34,7 +34,7 @@ class Interval:
 
 @attrs.frozen(kw_only=True)
 class Mark:
-    """A start or an end of an agent."""
+    """Start or end of an agent at one moment, drawn as a sign on its timeline; `what` is the reason."""
 
     at: float
     kind: Literal["started", "started_again", "done", "failed", "killed", "interrupted"]
@@ -44,13 +44,13 @@ class Mark:
 
 @attrs.frozen(kw_only=True)
 class ModelCall:
-    """A model call for a turn of the agent."""
+    """Model call in the main loop of an agent: start, end, token counts and cost."""
 
     since: float
     until: float
     turn: int
     read: int
-    """Tokens read from the cache."""
+    """Number of prompt tokens that were read from the prompt cache."""
     prompt: int
     output: int
     cost_usd: str
@@ -58,7 +58,7 @@ class ModelCall:
 
 @attrs.frozen(kw_only=True)
 class ToolCall:
-    """A tool call."""
+    """Tool call of an agent: start, end, name of the tool, and for a failed call the first line of the error."""
 
     since: float
     until: float
@@ -69,7 +69,7 @@ class ToolCall:
 
 @attrs.frozen(kw_only=True)
 class ProgressLine:
-    """A progress summary of an agent."""
+    """One-line summary of an agent's work, which a small model has written at time `at`."""
 
     at: float
     text: str
@@ -77,19 +77,19 @@ class ProgressLine:
 
 @attrs.frozen(kw_only=True)
 class AgentTimeline:
-    """One agent over all of its incarnations."""
+    """Data of a report about one agent, over all its restarts: properties, states, marks and calls."""
 
     name: str
     parent: str | None = None
     depth: int = 0
-    """Depth in the tree of agents; 0 for the lead."""
+    """Depth in the tree of agents: 0 for the lead (first agent of the session), 1 for agents that it started."""
     kind: str | None = None
     model: str | None = None
     task: str = ""
     state: str = "unknown"
-    """Last state, as in `coterie list`."""
+    """Last recorded state, such as `running` or `done`; `interrupted` if the session was killed before the end."""
     why: str = ""
-    """Reason for the state: the pending request, or the cause of the end."""
+    """Reason for the state, such as the request on which the agent waits, or the cause of its end; may be empty."""
     incarnations: int = 1
     stretches: tuple[Interval, ...] = ()
     marks: tuple[Mark, ...] = ()
@@ -97,45 +97,45 @@ class AgentTimeline:
     tool_calls: tuple[ToolCall, ...] = ()
     progress: tuple[ProgressLine, ...] = ()
     result: str | None = None
-    """Text of the last reply; None if the agent has not finished a run."""
+    """Text of the agent's last reply; None if none of its runs has finished."""
 
     @property
     def restarts(self) -> int:
-        """Number of restarts, after a crash or for more work."""
+        """Number of times that the agent was started again, after a crash or for more work."""
         return sum(mark.kind == "started_again" for mark in self.marks)
 
 
 @attrs.frozen(kw_only=True)
 class MailItem:
-    """A message with its delivery state."""
+    """Message between agents in the report, with its delivery state."""
 
     id: str | None
-    """Id of the message; None for bytes that are not a message."""
+    """Id of the message; None for an entry about damaged bytes in a mailbox, which are no valid message."""
     at: float
-    """Time of its creation; the time of delivery if nothing else is known."""
+    """Time of the message's creation in seconds since 1970; time of its delivery if the creation is unknown."""
     sender: str
     recipient: str
     kind: str
     gist: str
-    """Summary of the message, or the beginning of its text."""
+    """Summary that the sender gave for the message, or the beginning of the message's text."""
     state: MailItemState
     delivered: float | None = None
     reason: str | None = None
-    """Reason why the message is a dead letter."""
+    """Reason why the message is a dead letter (undeliverable); None if it is not a dead letter."""
 
 
 @attrs.frozen(kw_only=True)
 class BilledRequest:
-    """A billed model request."""
+    """Model request in the ledger (log of paid calls), with the cache miss that belongs to it."""
 
     line: LedgerEntry
     broke: CacheBroke | None = None
-    """Cache miss that the agent reported for the request."""
+    """Event in which the agent reported that this request missed the prompt cache; None without such an event."""
 
 
 @attrs.frozen(kw_only=True)
 class ReportCosts:
-    """Costs of a session, as in `coterie costs`."""
+    """Costs of a session by agent, purpose and model, with the same figures as `coterie costs`."""
 
     agents: tuple[CostRow, ...] = ()
     purposes: tuple[CostRow, ...] = ()
@@ -146,39 +146,39 @@ class ReportCosts:
 
 @attrs.frozen(kw_only=True)
 class ApprovalAnswer:
-    """An answer to a request for approval, or an answer that was ignored."""
+    """Answer to an approval request. Verdict `refused` means that the answer itself was invalid and was ignored."""
 
     at: float
     verdict: Literal["approved", "rejected", "withdrawn", "refused"]
     by: str
     text: str = ""
-    """Feedback, or the reason why the answer was ignored."""
+    """Feedback for the agent; if the answer was ignored, the reason for ignoring it."""
 
 
 @attrs.frozen(kw_only=True)
 class ApprovalSummary:
-    """A request for approval and its answers."""
+    """Approval request of an agent for a plan or a tool call, with all answers to the request."""
 
     id: str
     at: float | None
-    """Time of the request; None if only answers are recorded."""
+    """Time of the request in seconds since 1970; None if only answers to it are recorded."""
     what: str = ""
     agent: str = ""
     incarnation: int = 0
     by: str = ""
-    """Decider of the request."""
+    """Decider that the request names: `lead` (first agent of the session), `human` or `rule`."""
     subject: str = ""
     answers: tuple[ApprovalAnswer, ...] = ()
 
     @property
     def is_open(self) -> bool:
-        """True if the request has no answer yet."""
+        """True if the request is recorded and has no valid answer yet; ignored answers do not count."""
         return self.at is not None and all(answer.verdict == "refused" for answer in self.answers)
 
 
 @attrs.frozen(kw_only=True)
 class NotableEvent:
-    """An event that shows an error or an action of a layer."""
+    """Entry of the report's list of notable events, such as an error, a retry, a denied call or a compaction."""
 
     at: float
     agent: str
@@ -188,7 +188,7 @@ class NotableEvent:
 
 @attrs.frozen(kw_only=True)
 class UnreadableFile:
-    """A file or line of the session that cannot be read, so the report lacks its content."""
+    """File of the session, or line of a file, that cannot be read, so that the report lacks its content."""
 
     where: str
     reason: str
@@ -196,41 +196,41 @@ class UnreadableFile:
 
 @attrs.frozen(kw_only=True)
 class SessionFacts:
-    """All data of a report: one session at one time."""
+    """All data of a report about one session, as collected at one time."""
 
     session: SessionDirectory
     state: SessionState
     reason: str | None
-    """Outcome of the last run; None while the session is running."""
+    """End reason of the lead's (first agent's) last run, such as `completed`; None if it runs or has no end."""
     error: str | None
-    """Error at the end of the last run."""
+    """Error that ended the lead's (first agent's) last run; None without an error or while the session is running."""
     read_at: float
-    """Time of reading, by the session's clock."""
+    """Time when the session's files were read, in seconds since 1970."""
     first: float
     last: float
-    """Times of the first and the last event; while the session is running, `last` is `read_at`."""
+    """Time of the last event, or of reading while the session is running; `first` is the time of the first event."""
     agents: tuple[AgentTimeline, ...]
-    """Agents in tree order."""
+    """Agents in tree order: each parent directly before its subtree."""
     letters: tuple[MailItem, ...]
     requests: tuple[BilledRequest, ...]
-    """Requests in the order of the ledger."""
+    """Model requests in the order of the ledger (log of paid calls)."""
     costs: ReportCosts
     approvals: tuple[ApprovalSummary, ...]
     notables: tuple[NotableEvent, ...]
     unread: tuple[UnreadableFile, ...]
     result: str | None
-    """Last reply of the lead; None if its last run has not finished."""
+    """Text of the last reply of the lead (first agent); None if its last run has not finished."""
 
 
 def to_mapping(facts: SessionFacts) -> dict[str, Any]:
-    """Convert *facts* to JSON values; dollars are strings with exact decimals."""
+    """Convert *facts* to the JSON object of `coterie report --json`; dollars are strings with exact decimals."""
     apart = {"costs": _costs(facts.costs), "requests": [_request(request) for request in facts.requests]}
     others = attrs.asdict(attrs.evolve(facts, requests=()), value_serializer=_plain)
     return {**others, **apart}
 
 
 def _costs(costs: ReportCosts) -> dict[str, Any]:
-    """Costs in the form of `coterie costs --json`, for each grouping."""
+    """Convert *costs* to a JSON object with lists by agent, purpose and model, whose rows are as in `coterie costs`."""
     groups: Sequence[tuple[str, Grouping, Sequence[CostRow]]] = (
         ("agents", "agent", costs.agents),
         ("purposes", "purpose", costs.purposes),
@@ -244,7 +244,7 @@ def _costs(costs: ReportCosts) -> dict[str, Any]:
 
 
 def _request(request: BilledRequest) -> dict[str, Any]:
-    """The ledger entry of a request, with its missed tokens and the cause."""
+    """Convert *request* to a JSON object: its ledger entry, number of missed tokens, and cache miss event or null."""
     line = attrs.asdict(request.line, value_serializer=_plain)
     broke = None if request.broke is None else _plain(None, None, request.broke)
     return {**line, "missed": request.line.missed, "broke": broke}

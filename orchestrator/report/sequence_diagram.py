@@ -1,6 +1,6 @@
-"""Sequence diagram of the report: a column for each participant, an arrow for each message.
+"""Sequence diagram of the HTML report: a column for each agent, an arrow in a row of its own for each message.
 
-Starts of agents are shown too, because most work is assigned by them.
+Starts of agents are shown as arrows too, because most agents get their work when they are started.
 """
 
 from collections import Counter
@@ -15,19 +15,19 @@ from coterie.orchestrator.report.report_data import AgentTimeline, MailItem, Mai
 from coterie.orchestrator.report.time_scale import since_text
 
 COLUMNS = 24
-"""Greatest number of columns; the least active participants share the last one."""
+"""Maximum number of columns. If there are more participants, those with the fewest messages share the last column."""
 FIRST, LAST = 400, 200
-"""Rows shown if there are more: the first and the last ones."""
+"""Number of first rows and number of last rows that are shown if the diagram has more rows than both together."""
 FEW, SOME = 3, 5
-"""Numbers of columns whose names fit next to each other on a narrow and on a wide page."""
+"""Maximum numbers of columns whose names fit side by side: FEW on a narrow page, SOME on a wide page."""
 
 _MIDDLE = 13
-"""Vertical position of an arrow in its row."""
+"""Vertical position of an arrow in its row, in pixels from the top."""
 
 
 @attrs.frozen(kw_only=True)
 class _Step:
-    """One row: a message from one participant to another, or the start of an agent."""
+    """Row of the diagram: a message from one participant to another, or a start or restart of an agent."""
 
     at: float
     sender: str
@@ -40,7 +40,7 @@ class _Step:
 
 
 def render_sequence(facts: SessionFacts) -> Html:
-    """Render participants, and a row with an arrow and text for each message and start."""
+    """Render the diagram: names of participants, and a row for each message and agent start; a note if it is empty."""
     silent = None if facts.letters else note("No messages.")
     steps = sorted(
         [*_starts(facts.agents), *(_sent(each, facts.first) for each in facts.letters)], key=lambda each: each.at
@@ -91,7 +91,7 @@ def _start(agent: AgentTimeline, mark: Mark, sender: str, way: str, words: str) 
 
 
 def _columns(steps: Sequence[_Step], agents: Sequence[AgentTimeline]) -> tuple[Mapping[str, int], int]:
-    """Column of each participant, and the number sharing the last one: agents in tree order, others before them."""
+    """Return the column of each participant, and the number of those that share the last column (0 if all fit)."""
     busy = Counter(name for step in steps for name in (step.sender, step.recipient))
     known = [agent.name for agent in agents if agent.name in busy]
     ordered = list(dict.fromkeys([*(name for name in busy if name not in set(known)), *known]))
@@ -145,7 +145,7 @@ def _step_text(step: _Step) -> Iterator[Html]:
 
 
 def _arrow_heads() -> Html:
-    """Arrow heads, defined once for all rows."""
+    """Render the SVG definitions of the arrow heads, to which the arrows of all rows refer."""
     heads = (("head", "M0 0L8 4L0 8z"), ("start", "M0 0L8 4L0 8z"), ("dead", "M1 1L7 7M7 1L1 7"))
     drawn = [
         tag("marker", tag("path", d=path), id=name, markerWidth=8, markerHeight=8, refX=7, refY=4, orient="auto")

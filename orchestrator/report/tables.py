@@ -1,4 +1,4 @@
-"""Tables of the report: agents, approvals, notable events, unreadable files."""
+"""Tables of the HTML report: agents, approvals, notable events, unreadable files."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,13 +29,13 @@ from coterie.orchestrator.report.report_data import (
 from coterie.orchestrator.report.time_scale import since_text
 
 SHOWN = 200
-"""Approvals, and events of each topic, that are shown; of more, the first and the last half."""
+"""Maximum length of a list, such as approvals or events of a topic. Of a longer list both ends are shown, half each."""
 
 Item = TypeVar("Item")
 
 
 def render_approvals(facts: SessionFacts) -> Html:
-    """Render requests for approval with their answers."""
+    """Render a table of the approval requests with their answers; a note if there was no request."""
     if not facts.approvals:
         return note("No approval was requested.")
     head = ("when", "agent", "what", "decided by", "answers")
@@ -67,7 +67,7 @@ def _answer(answer: ApprovalAnswer, first: float) -> Iterator[Html]:
 
 
 def render_notables(facts: SessionFacts) -> Html:
-    """Render the list of notable events with its filter."""
+    """Render the table of notable events, with a form to filter it by topic and text; a note without events."""
     if not facts.notables:
         return note("No errors, and no layer took action.")
     by_topic: defaultdict[str, list[NotableEvent]] = defaultdict(list)
@@ -80,7 +80,7 @@ def render_notables(facts: SessionFacts) -> Html:
 
 
 def _ends(found: Sequence[Item]) -> Sequence[Item]:
-    """All items, or the first and the last ones if there are very many."""
+    """Return all items, or if there are more than `SHOWN`, the first and last half of that number."""
     half = SHOWN // 2
     return found if len(found) <= SHOWN else [*found[:half], *found[-half:]]
 
@@ -91,7 +91,7 @@ def _more(found: Sequence[Item], shown: Sequence[Item]) -> Html | None:
 
 
 def _filter(by_topic: Mapping[str, Sequence[NotableEvent]]) -> Html:
-    """Filter form; hidden until the script makes it work."""
+    """Render the filter form of the notable events; the page's script makes it visible, as it needs the script."""
     boxes = [
         tag("label", tag("input", type="checkbox", checked=True, value=topic), text(f" {topic} ({len(found):,})"))
         for topic, found in sorted(by_topic.items())
@@ -111,7 +111,7 @@ def _notable(each: NotableEvent, first: float) -> Html:
 
 
 def render_unreadable_files(found: Sequence[UnreadableFile]) -> Html | None:
-    """Render the list of unreadable files; None if there are none."""
+    """Render a warning that lists the files that could not be read; None if all files were read."""
     if not found:
         return None
     shown = _ends(found)
@@ -121,13 +121,13 @@ def render_unreadable_files(found: Sequence[UnreadableFile]) -> Html | None:
 
 
 RESULT = 2_000
-"""Characters of an agent's final reply."""
+"""Maximum characters of an agent's last reply in the table of agents."""
 
 HEAD = ("agent", "state", "from", "to", "last progress", "starts", "turns", "tool calls", "failed")
 
 
 def render_agents(facts: SessionFacts) -> Html:
-    """Render a table of all agents in tree order."""
+    """Render the table of agents, parents before children, with state, times and counts; a note without agents."""
     if not facts.agents:
         return note("No agents yet.")
     return table(HEAD, (_row(agent, facts.first) for agent in facts.agents), numbers=4)

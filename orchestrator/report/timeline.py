@@ -1,4 +1,4 @@
-"""Timeline of the report: legend, axis and a lane for each agent."""
+"""Timeline section of the HTML report: legend, time axis, and a lane (row with bars over time) for each agent."""
 
 from collections.abc import Iterator
 
@@ -15,11 +15,11 @@ STATES = {
     "stalled": "has made no progress for too long",
     "starting": "is starting or stopping",
 }
-"""Description of each state for the legend."""
+"""Description of each agent state in the legend of the timeline."""
 
 
 def render_timeline(facts: SessionFacts) -> Html:
-    """Render legend, axis and lanes."""
+    """Render the section: legend, time axis and a lane for each agent; a note if no agent has started yet."""
     if not facts.agents:
         return note("No agent has started yet.")
     busy = [(stretch.since, stretch.until) for agent in facts.agents for stretch in agent.stretches]
@@ -30,7 +30,7 @@ def render_timeline(facts: SessionFacts) -> Html:
 
 
 def _legend(agents: tuple[AgentTimeline, ...]) -> Html:
-    """Legend of the shapes that occur."""
+    """Render the legend, with only those states, calls and signs that occur in *agents*."""
     states = {STATE_CLASSES.get(stretch.state, stretch.state) for agent in agents for stretch in agent.stretches}
     found = [
         tag("li", _swatch("rect", f"s-{state}"), text(f"{state.replace('_', ' ')}: {words}"))
@@ -79,7 +79,7 @@ def _axis(scale: TimeScale) -> Html:
 
 
 def _cuts(scale: TimeScale) -> Iterator[Html]:
-    """Marks where the axis shortens an idle gap."""
+    """Yield a `//` sign for each shortened period without a running agent, with its duration as tooltip."""
     for at in scale.gaps:
         gone = span_text(scale.moments[at + 1] - scale.moments[at])
         middle = (scale.places[at] + scale.places[at + 1]) / 2
@@ -88,7 +88,7 @@ def _cuts(scale: TimeScale) -> Iterator[Html]:
 
 
 def _merged_note(drawing: LaneRenderer) -> Html | None:
-    """Note about shapes that were merged because they are too close; None if there are none."""
+    """Render a note with the number of items that were merged with others in one shape; None if none was merged."""
     if not drawing.merged:
         return None
     count = f"{drawing.merged:,} states, calls or summaries" if drawing.merged > 1 else "one state, call or summary"

@@ -1,4 +1,4 @@
-"""A lane of the timeline: states, model calls, tool calls, starts and ends of one agent."""
+"""Lane of the report's timeline: bars and signs for the states, calls, summaries, starts and ends of one agent."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -11,16 +11,16 @@ from coterie.orchestrator.report.report_data import AgentTimeline, Interval, Mar
 from coterie.orchestrator.report.time_scale import WIDTH, TimeScale, since_text, span_text
 
 DRAWN = 9_000
-"""Greatest number of shapes in all lanes; closer shapes are merged until there are no more."""
+"""Maximum number of shapes in all lanes; to stay below it, shapes that are close together are merged."""
 FINEST = 0.1
-"""Least distance of two shapes of a lane, in per cent of the width."""
+"""Default minimum distance between two shapes of a kind in a lane, in per cent of the width; closer ones are merged."""
 LISTED = 3
-"""Number of merged items that a tooltip lists."""
+"""Maximum number of calls, summaries or marks that the tooltip of a merged shape lists."""
 TALL = 36
 """Height of a lane in pixels."""
 
 STATE_CLASSES = {"stopping": "starting"}
-"""States that are drawn like another state."""
+"""Agent states that are drawn in the color of another state, and that state."""
 SIGNS = {"started": "", "started_again": "↻", "done": "■", "failed": "✕", "killed": "✕", "interrupted": "?"}
 
 Item = TypeVar("Item")
@@ -28,16 +28,16 @@ Item = TypeVar("Item")
 
 @attrs.define(eq=False)
 class LaneRenderer:
-    """Draws lanes, and counts the shapes that were merged."""
+    """Grouping of the items in lanes: items too close to be drawn apart form one group, drawn as one shape."""
 
     scale: TimeScale
     finest: float = FINEST
-    """Per cent of the width below which shapes are merged."""
+    """Distance, in per cent of the width, below which two items are merged into one shape."""
     merged: int = 0
 
     @classmethod
     def of(cls, scale: TimeScale, agents: Sequence[AgentTimeline]) -> "LaneRenderer":
-        """Choose the distance at which the shapes of all *agents* can be drawn."""
+        """Return a renderer whose merging distance is large enough that all lanes have at most `DRAWN` shapes."""
         drawing = cls(scale)
         while drawing.finest < WIDTH and drawing._count(agents) > DRAWN:
             drawing.finest *= 2
@@ -45,11 +45,11 @@ class LaneRenderer:
         return drawing
 
     def since(self, moment: float) -> str:
-        """Render *moment* as time since the first event."""
+        """Return *moment* as text, as time since the session's first event, such as `+3.20 s`."""
         return since_text(moment, self.scale.moments[0])
 
     def thin(self, items: Sequence[Item], when: Callable[[Item], float]) -> Iterator[list[Item]]:
-        """Group *items* that are too close to be drawn apart; *items* are sorted by time."""
+        """Yield groups of *items* (sorted by time); items too close to be drawn apart are in one group."""
         group: list[Item] = []
         begun = 0.0
         for item in items:
@@ -65,19 +65,19 @@ class LaneRenderer:
             yield group
 
     def intervals(self, agent: AgentTimeline) -> Iterator[list[Interval]]:
-        """Groups of the agent's states."""
+        """Yield the agent's periods of one state; periods that begin too close to each other form one group."""
         return self.thin(agent.stretches, lambda each: each.since)
 
     def model_calls(self, agent: AgentTimeline) -> Iterator[list[ModelCall]]:
-        """Groups of the agent's model calls."""
+        """Yield the agent's model calls; calls that begin too close to each other form one group."""
         return self.thin(agent.model_calls, lambda each: each.since)
 
     def tool_calls(self, agent: AgentTimeline) -> Iterator[list[ToolCall]]:
-        """Groups of the agent's tool calls."""
+        """Yield the agent's tool calls by start time; calls that begin too close to each other form one group."""
         return self.thin(sorted(agent.tool_calls, key=lambda each: each.since), lambda each: each.since)
 
     def signs(self, agent: AgentTimeline) -> Iterator[list[Mark]]:
-        """Groups of the agent's starts and ends that have a sign."""
+        """Yield the agent's ends and restarts, which have a sign in `SIGNS`; too close ones form one group."""
         return self.thin([mark for mark in agent.marks if SIGNS[mark.kind]], lambda each: each.at)
 
     def _count(self, agents: Sequence[AgentTimeline]) -> int:
@@ -87,7 +87,7 @@ class LaneRenderer:
 
 
 def render_lane(agent: AgentTimeline, drawing: LaneRenderer) -> Html:
-    """Render the name and the lane of *agent*."""
+    """Render one row of the timeline: the name of *agent*, and its bars and signs on the time axis."""
     grid = [tag("line", x1=f"{x:.2f}%", x2=f"{x:.2f}%", y1=0, y2=TALL, class_="grid") for x, _ in drawing.scale.ticks()]
     shapes = [
         *(_render_interval(group, drawing) for group in drawing.intervals(agent)),
@@ -102,21 +102,21 @@ def render_lane(agent: AgentTimeline, drawing: LaneRenderer) -> Html:
 
 
 def text_anchor(place: float) -> str:
-    """Text anchor that keeps text at *place* within the page."""
+    """Return the SVG `text-anchor` value that keeps text at *place* (in per cent of the width) within the page."""
     if place < 2:
         return "start"
     return "end" if place > 98 else "middle"
 
 
 def _bar(drawing: LaneRenderer, since: float, until: float, least: float, told: Sequence[str], class_: str) -> Html:
-    """Render a bar that is at least *least* per cent wide."""
+    """Render a bar from *since* to *until*, at least *least* per cent wide, with the lines *told* as tooltip."""
     begin = drawing.scale.position(since)
     wide = max(drawing.scale.position(until) - begin, least)
     return tag("rect", tooltip(*told), x=f"{min(begin, WIDTH - wide):.2f}%", width=f"{wide:.2f}%", class_=class_)
 
 
 def _render_interval(group: list[Interval], drawing: LaneRenderer) -> Html:
-    """Render a group of intervals in the color of the state that lasted longest."""
+    """Render merged periods as one bar, in the color of the state that lasted longest among them."""
     lasted: defaultdict[str, float] = defaultdict(float)
     for each in group:
         lasted[each.state] += each.until - each.since
@@ -167,7 +167,7 @@ def _progress(agent: AgentTimeline, drawing: LaneRenderer) -> Iterator[Html]:
 
 
 def _sign(group: list[Mark], drawing: LaneRenderer) -> Html:
-    """Render the last of a group of marks; the tooltip lists the others."""
+    """Render merged starts and ends as the sign of the last one; the tooltip lists the last `LISTED` of them."""
     mark = group[-1]
     place = drawing.scale.position(mark.at)
     told = [_moment(each, drawing) for each in group[-LISTED:]]

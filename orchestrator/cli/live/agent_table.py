@@ -1,4 +1,4 @@
-"""Agents of a board as a table: a tree on the left, numbers on the right."""
+"""Table of the agents on the board (live display of a session): tree of names, state and activity, numbers."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,7 +10,7 @@ from coterie.orchestrator.cli.live.rows import INTERRUPTED, AgentRow
 from coterie.orchestrator.cli.live.text_layout import age, cell, cut, dollars, fit, short_count
 
 NARROWEST, SPACIOUS = 28, 40
-"""Least columns for the state and activity of an agent; and the least before an optional column is shown."""
+"""Minimum width that number columns leave for an agent's state and activity; column FOR must leave SPACIOUS."""
 NAME_WIDTHS = (10, 24)
 
 ASKING = ("?", "bold magenta")
@@ -27,20 +27,20 @@ MARKS = {
     "killed": ("✗", "red"),
     INTERRUPTED: ("✗", "yellow"),
 }
-"""Mark and style of each state; the name of the state is shown too, so that nothing depends on a colour."""
+"""Symbol and style for each agent state. The table shows the state's name too, so no information is only a color."""
 PLAIN_MARKS = {"◌": ".", "●": "*", "◔": "~", "○": "o", "◍": "/", "✓": "+", "✗": "x"}
-"""Marks for terminals without these characters."""
+"""ASCII replacements of the symbols in `MARKS`, for terminals that cannot show Unicode."""
 
 
 @attrs.frozen(kw_only=True)
 class AgentColumn:
-    """A column with one number for each agent."""
+    """Column with one number for each agent, such as its cost; `value` renders it from agent and present time."""
 
     title: str
     width: int
     value: Callable[[AgentRow, float], str]
     leaves: int = NARROWEST
-    """Columns that must remain for the activity if this column is shown."""
+    """Minimum width that must remain for state and activity; otherwise this and later columns are left out."""
 
 
 def _cache(row: AgentRow, _now: float) -> str:
@@ -56,12 +56,12 @@ COLUMNS = (
         title="FOR", width=7, value=lambda row, now: age(now - row.since) if row.since else "", leaves=SPACIOUS
     ),
 )
-"""Columns, the most important first; they are drawn in the opposite order."""
+"""Number columns, the most important first. Those that fit are drawn from right to left in this order."""
 
 
 @attrs.frozen(kw_only=True)
 class AgentTable:
-    """Layout of the agents for the width of the terminal."""
+    """Layout of the agent table for one terminal width: width of the names, and the number columns that fit."""
 
     width: int
     name_width: int
@@ -71,7 +71,7 @@ class AgentTable:
 
     @classmethod
     def fitting(cls, rows: Sequence[tuple[int, AgentRow]], width: int, now: float, *, is_plain: bool) -> "AgentTable":
-        """Compute the layout for *rows*, each with its depth in the tree."""
+        """Compute the layout for a terminal of *width* columns and *rows* (agents with their depth in the tree)."""
         least, most = NAME_WIDTHS
         longest = max((2 * depth + cell_len(row.name) for depth, row in rows), default=0)
         name_width = min(max(longest, least), most, max(width // 4, least))
@@ -85,13 +85,13 @@ class AgentTable:
         return cls(width=width, name_width=name_width, columns=tuple(columns[::-1]), is_plain=is_plain, now=now)
 
     def head(self) -> Text:
-        """Render the column titles."""
+        """Render the line with the titles of the columns, such as AGENT, STATE and USD."""
         titles = "".join(column.title.rjust(column.width) for column in self.columns)
         left = f"    {cell('AGENT', self.name_width)} STATE"
         return cut(f"{cell(left, self.width - len(titles))}{titles}", self.width, "dim")
 
     def line(self, depth: int, row: AgentRow, *, is_chosen: bool, is_asking: bool = False) -> Text:
-        """Render one agent; *is_asking* if it waits for an approval."""
+        """Render the line of one agent, indented by *depth*; if *is_asking*, with state `asks` (for an approval)."""
         mark, style = ASKING if is_asking else MARKS.get(row.state, ("·", ""))
         mark = PLAIN_MARKS.get(mark, mark) if self.is_plain else mark
         numbers = "".join(column.value(row, self.now).rjust(column.width) for column in self.columns)

@@ -1,4 +1,4 @@
-"""Board of a session: its state computed from events, ledger and mail, without terminal or files."""
+"""Board: agents, approvals, mail, news and costs of a session for the live display; reads no file, draws nothing."""
 
 from collections import Counter, deque
 from collections.abc import Iterable
@@ -38,38 +38,38 @@ from coterie.orchestrator.gateway.ledger import LedgerEntry
 from coterie.session_directory import MAIN
 
 KEPT = 200
-"""Number of messages and of events that are kept; more than a terminal has lines."""
+"""Maximum number of messages, and of news lines, that a board stores; more than a terminal has lines."""
 
 
 @attrs.define(eq=False, kw_only=True)
 class SessionBoard:
-    """Present state of a session. Past events may be applied, and a resumed agent starts again in its row."""
+    """State of a session for the live display. Callers pass its events in order, its model call costs and its mail."""
 
     session: str
     task: str = attrs.field(converter=clean_text)
     started: float
     state: str = "running"
-    """State of the session, as in its overview."""
+    """State of the session: `running`, `ended` or `interrupted`."""
     budget: Decimal | None = attrs.field(default=None, init=False)
-    """Budget in dollars; None for no limit."""
+    """Dollars that all agents of the session may spend together; None for no limit."""
     reason: str = ""
-    """Reason why the last run of the lead ended."""
+    """Reason why the last run of the lead (first agent of the session) ended; empty while the session is running."""
     finished: Finished | None = attrs.field(default=None, init=False)
-    """End of the lead's last run; None while it is running."""
+    """Event at the end of the last run of the lead (first agent of the session); None until that run has ended."""
     agents: dict[str, AgentRow] = attrs.field(factory=dict, init=False)
     approvals: dict[str, ApprovalRow] = attrs.field(factory=dict, init=False)
-    """Open approvals, the oldest first."""
+    """Approval requests that are not decided yet, by id, oldest first."""
     letters: deque[MailRow] = attrs.field(factory=lambda: deque(maxlen=KEPT), init=False)
     letters_count: int = attrs.field(default=0, init=False)
     news: deque[NewsRow] = attrs.field(factory=lambda: deque(maxlen=KEPT), init=False)
     news_count: int = attrs.field(default=0, init=False)
     spending: CostTotals = attrs.field(factory=CostTotals, init=False)
     _early: deque[str] = attrs.field(factory=lambda: deque(maxlen=5 * KEPT), init=False)
-    """Ids of messages whose delivery was read before the message; ids of idle notices stay here."""
+    """Ids of mail delivered before the board has listed it, to be listed as delivered; idle notices' ids stay here."""
     _news_feed: NewsFeed = attrs.field(factory=NewsFeed, init=False)
 
     def handle(self, observed: SessionEvent) -> bool:
-        """Apply one event; return True if it changed the board."""
+        """Update the board by one event. Return False for an event that it ignores: unknown, or a piece of a reply."""
         if observed.event is None or isinstance(observed.event, TextEmitted):
             return False
         if (news := self._news_feed.to_news(observed)) is not None:
@@ -79,7 +79,7 @@ class SessionBoard:
         return True
 
     def add_cost(self, line: LedgerEntry) -> None:
-        """Add the cost of one model call."""
+        """Add the cost of the model call in *line* to the totals of the session and to the row of its agent."""
         spent = CostTotals.of(line)
         self.spending += spent
         row = self._row(clean_text(line.agent))
@@ -90,7 +90,7 @@ class SessionBoard:
         )
 
     def add_mail(self, envelope: Envelope, way: Way = "stored") -> None:
-        """Add a stored message or a dead letter."""
+        """Add a message to the board's mail; if *way* is not `stored` and it is listed, only set its delivery state."""
         if way != "stored" and self._update_mail(str(envelope.id), way):
             return
         if way == "stored" and envelope.id in self._early:
@@ -109,16 +109,16 @@ class SessionBoard:
         )
 
     def end(self, state: str, reason: str | None) -> None:
-        """Set the end state of the session; agents that had not ended are marked as interrupted."""
+        """Set *state* and *reason* of a session that no longer runs; mark agents without an end as interrupted."""
         self.state, self.reason = state, clean_text(reason or "")
         for row in self.agents.values():
             if not row.has_ended:
                 self._put(attrs.evolve(row, state=INTERRUPTED, what="", calls=()))
 
     def tree(self, only: str | None = None) -> list[tuple[int, AgentRow]]:
-        """List agents in tree order with their depth; with *only*, that agent and the agents below it.
+        """Return the agents with their depth in the tree, each parent directly before its subtree.
 
-        An agent without any event yet has none below it.
+        With *only*, return that agent and its descendants; an agent without a row yet is returned alone, as starting.
         """
         below: dict[str | None, list[AgentRow]] = {}
         for row in self.agents.values():
@@ -134,18 +134,18 @@ class SessionBoard:
         return list(walk(below.get(None, ()), 0))
 
     def open_approvals(self, only: str | None = None) -> list[ApprovalRow]:
-        """Open approvals, the user's own first; with *only*, those of that agent and the agents below it."""
+        """Return undecided approval requests, the user's first; with *only*, those of that agent and descendants."""
         names = None if only is None else {row.name for _, row in self.tree(only)}
         found = [row for row in self.approvals.values() if names is None or row.name in names]
         return sorted(found, key=lambda row: row.by != HUMAN)
 
     def states(self) -> Counter[str]:
-        """Number of agents in each state; agents that wait for an approval count as `asks`."""
+        """Return the number of agents in each state; an agent that waits for an approval counts as `asks`."""
         asking = self.agents_awaiting_approval()
         return Counter("asks" if row.name in asking else row.state_text for row in self.agents.values())
 
     def agents_awaiting_approval(self) -> set[str]:
-        """Names of the active agents that wait for an approval."""
+        """Return the names of the agents that wait for an approval and are active (not starting, stalled or ended)."""
         names = {approval.name for approval in self.approvals.values()}
         return {row.name for row in self.agents.values() if row.name in names and row.is_active}
 
@@ -208,7 +208,7 @@ class SessionBoard:
         )
 
     def _update_mail(self, id_: str, way: Way) -> bool:
-        """Set the state of a message; return False if the board does not know the message."""
+        """Set the delivery state of message *id_* to *way*; return False if the board does not list the message."""
         for index in range(len(self.letters) - 1, -1, -1):
             if self.letters[index].id == id_:
                 self.letters[index] = attrs.evolve(self.letters[index], way=way)
@@ -225,7 +225,7 @@ class SessionBoard:
         self._put(attrs.evolve(self._row(name), **facts))
 
     def _parent(self, row: AgentRow) -> str | None:
-        """The parent row; None if the reported parents form a cycle."""
+        """Return the parent's name; None if the parent has no row, or the agent is its own ancestor by damaged data."""
         seen, ancestor = {row.name}, row.parent
         while ancestor in self.agents and ancestor not in seen:
             seen.add(ancestor)

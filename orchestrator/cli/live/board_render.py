@@ -1,4 +1,4 @@
-"""Renders a board as lines that fit the terminal."""
+"""Rendering of the board (live display of a session) as lines of text that fit the terminal."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -18,15 +18,15 @@ from coterie.orchestrator.cli.live.text_layout import Section, age, cell, cut, d
 from coterie.orchestrator.cli.output import format_clock
 
 MINIMUM_LINES = (3, 4, 2, 2)
-"""Least lines of approvals, agents, mail and events, allocated in this order."""
+"""Minimum lines of the sections approvals, agents, mail and events, which are reserved in this order."""
 FIRST_SHARE = 2
-"""Number of leading parts that get all wanted lines before the other parts share the rest."""
+"""Number of sections, approvals and agents, that get all wanted lines before mail and events share the other lines."""
 
 
 def allocate_lines(wanted: Sequence[int], room: int) -> list[int]:
-    """Divide *room* lines among the parts; a part gets no line, or at least two.
+    """Divide *room* lines among approvals, agents, mail and events, which need *wanted*; return the lines of each.
 
-    Approvals get at most a third, because they are answered one after another and agents must stay visible.
+    A section gets no line or at least two. Approvals get at most a third, so that the agents stay visible.
     """
     wanted = [min(wanted[0], max(MINIMUM_LINES[0], room // 3)), *wanted[1:]]
     given = [0] * len(wanted)
@@ -45,38 +45,38 @@ def allocate_lines(wanted: Sequence[int], room: int) -> list[int]:
 
 
 NARROW = 50
-"""Width below which the title leaves out the session id."""
+"""Terminal width in columns below which the title leaves out the session id and the budget."""
 ROOMY = 70
-"""Width from which the budget bar and the counts of agent states are shown."""
+"""Minimum terminal width in columns for the bar of the budget and the number of agents in each state."""
 BAR = 10
-"""Columns of the budget bar."""
+"""Width in columns of the bar that shows which share of the budget is spent."""
 STATES = {"running": "green", "ended": "", "interrupted": "bold yellow"}
 WAYS = {"stored": "->", "delivered": "=>", "dead": "-x"}
-"""Arrow of a message: stored, delivered to the recipient's conversation, or dead letter."""
+"""Arrow from sender to recipient in a line of mail, by delivery state; a dead letter is an undeliverable message."""
 
 SAY_SO = ("message", "task_notification")
-"""Message kinds that are not shown, because the text says the same."""
+"""Message kinds that a line of mail does not name, because the name would add nothing to the message text."""
 
 
 @attrs.frozen(kw_only=True)
 class BoardPage:
-    """Size of the screen, and everything drawn on it besides the board's own state."""
+    """Arguments for drawing a board besides its data: screen size, present time, selected line, last line."""
 
     width: int
     height: int
     now: float
     chosen: Selection | None = None
     only: str | None = None
-    """Agent that is shown with the agents below it; None for all."""
+    """Name of the agent that is shown, together with its descendants; None to show all agents."""
     foot: str = ""
     is_urgent: bool = False
-    """True if the last line asks for input."""
+    """True if the last line is highlighted, because it asks for input or shows a notice."""
     is_plain: bool = False
-    """True for a terminal that only has ASCII characters."""
+    """True for a terminal that can show only ASCII characters."""
 
 
 def render_board(board: SessionBoard, page: BoardPage) -> list[Text]:
-    """Render *board* as at most `page.height` lines, each at most `page.width` columns wide."""
+    """Return the screen content as at most `page.height` lines: title, task, the sections of *board*, last line."""
     head = [_title(board, page), _task(board, page)]
     foot = [cut(page.foot, page.width, "reverse" if page.is_urgent else "dim")] if page.foot else []
     room = page.height - len(head) - len(foot)
@@ -92,7 +92,7 @@ def render_board(board: SessionBoard, page: BoardPage) -> list[Text]:
 
 
 def print_board(board: SessionBoard, console: Console, *, now: float, height: int, only: str | None = None) -> None:
-    """Print *board* once, in at most *height* lines."""
+    """Print the agents, approvals, mail and events of *board*, or of *only* with descendants, in *height* lines."""
     page = BoardPage(width=console.width, height=height, now=now, only=only, is_plain=console.options.ascii_only)
     lines = render_board(board, page)
     while lines and not lines[-1].plain.strip():
@@ -168,7 +168,7 @@ def _agents(board: SessionBoard, page: BoardPage) -> Section:
 
 
 def _rank(row: AgentRow, *, is_chosen: bool, is_asking: bool) -> int:
-    """Priority of a row if there is no room for all: chosen, asking, running, idle, ended."""
+    """Return the priority of an agent's row if not all fit, 0 first: chosen, asking or stalled, busy, idle, ended."""
     if is_chosen:
         return 0
     if is_asking or row.state in ("stalled", "plan_pending"):
@@ -207,5 +207,5 @@ def _entry(news: NewsRow, width: int) -> Text:
 
 
 def _names(board: SessionBoard, page: BoardPage) -> set[str] | None:
-    """Agents whose lines are shown; None for all."""
+    """Return the names of the agents whose mail and events are shown; None if those of all agents are shown."""
     return None if page.only is None else {page.only, *(row.name for _, row in board.tree(page.only))}

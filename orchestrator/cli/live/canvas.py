@@ -1,4 +1,4 @@
-"""Full-screen terminal canvas that rewrites only changed lines."""
+"""Full-screen drawing on a terminal, which writes only the lines that have changed since the last drawing."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -22,14 +22,14 @@ _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
 
 @attrs.define(eq=False)
 class Canvas:
-    """Lines of a whole terminal; only changed lines are written again."""
+    """Full-screen area of a terminal. It stores the lines last written, so that `paint` writes only changed ones."""
 
     _console: Console
     _size: ConsoleDimensions | None = attrs.field(default=None, init=False)
     _written: list[str] = attrs.field(factory=list, init=False)
 
     def paint(self, lines: Sequence[Text]) -> None:
-        """Make the terminal show exactly *lines*, from its top. Raises `OSError` if the terminal was closed."""
+        """Replace the screen content by *lines*, from the top. Raises `OSError` if the terminal was closed."""
         wanted = [self._encode(line) for line in lines[: self._console.size.height]]
         parts = []
         if self._size != self._console.size:
@@ -44,7 +44,7 @@ class Canvas:
             self.write("".join([_BEGIN, *parts, _END]))
 
     def write(self, text: str) -> None:
-        """Write control sequences immediately. Raises `OSError`."""
+        """Write *text*, such as escape sequences, to the terminal and flush it. Raises `OSError`."""
         self._console.file.write(text)
         self._console.file.flush()
 
@@ -56,7 +56,7 @@ class Canvas:
 
 @contextmanager
 def open_canvas(console: Console) -> Iterator[Canvas]:
-    """Use the whole terminal of *console* until the block ends, then restore its content. Raises `OSError`."""
+    """Yield a canvas on the terminal of *console*; restore the earlier screen after the block. Raises `OSError`."""
     canvas = Canvas(console)
     try:
         canvas.write(_OPEN)
@@ -68,7 +68,7 @@ def open_canvas(console: Console) -> Iterator[Canvas]:
 
 @contextmanager
 def open_unwrapped(console: Console) -> Iterator[None]:
-    """Within the block long lines end at the edge of the terminal instead of wrapping. Raises `OSError`."""
+    """Make the terminal cut long lines instead of wrapping them, until the block ends. Raises `OSError`."""
     if not console.is_terminal:
         yield
         return

@@ -1,4 +1,4 @@
-"""Keyboard controller of the board: selection, input line, and requests to the root."""
+"""Keyboard controller of the board: turns keys into selection, text input and requests to the root (supervisor)."""
 
 import time
 from typing import Literal
@@ -15,14 +15,14 @@ from coterie.orchestrator.control.requests import DecideApproval, StopAgent
 from coterie.orchestrator.session.root_lock import RootIdentity
 
 BoardRequest = DecideApproval | StopAgent
-"""A request that a key can send to the root."""
+"""Request to the root (supervisor process of the session) that a key causes: decide an approval, or stop an agent."""
 
 KEYS = (
     "up/down choose   enter look   a approve   r reject   s stop   q leave   ? help",
     "a approve  r reject  s stop  q leave  ? help",
     "q leave  ? help",
 )
-"""Key hints for a wide, a narrow and a very narrow terminal."""
+"""Key hints on the last line of the board; the first one that fits the terminal is shown."""
 HELP = (
     "up, down    choose an approval or an agent; k, j too",
     "enter       show details of the chosen line; enter or escape goes back",
@@ -36,14 +36,14 @@ BACK = ("up/down scroll   a approve   r reject   s stop   escape back   q leave"
 STEPS = {"up": -1, "k": -1, "down": 1, "j": 1, "page up": -10, "page down": 10}
 LONGEST_FEEDBACK = 4000
 NOTICED = 8.0
-"""Seconds for which a notice is shown."""
+"""Seconds for which a notice, such as `approved`, is shown on the last line."""
 
 PageName = Literal["board", "help", "details"]
 
 
 @attrs.frozen
 class Selection:
-    """The chosen line of the board, by name, so that it stays chosen when lines move."""
+    """Selected line of the board, identified by name or id, so that the same line stays selected when it moves."""
 
     sort: Literal["approval", "agent"]
     name: str
@@ -52,19 +52,19 @@ class Selection:
 
 @attrs.define(eq=False)
 class BoardController:
-    """State of the keyboard: page, selection, input line and pending request."""
+    """State of the board's user interface, which keys change: page, selected line, typed text, unanswered request."""
 
     board: SessionBoard
     only: str | None = None
-    """Agent that is shown with the agents below it; None for all."""
+    """Name of the agent that is shown, together with its descendants; None to show all agents."""
     prompt: Literal["", "feedback", "stopping"] = attrs.field(default="", init=False)
-    """Input that the last line of the screen expects."""
+    """Input that the last line expects: `feedback` (reason of a rejection), `stopping` (confirmation), or empty."""
     scroll: int = attrs.field(default=0, init=False)
-    """Number of detail lines scrolled off the top."""
+    """Number of lines of the details or help page that are scrolled off the top."""
     typed: str = attrs.field(default="", init=False)
     has_quit: bool = attrs.field(default=False, init=False)
     is_asking: bool = attrs.field(default=False, init=False)
-    """True while the root has not answered a request."""
+    """True from sending a request to the root (supervisor process) until its answer is shown."""
     _page: PageName = attrs.field(default="board", init=False)
     _chosen: Selection | None = attrs.field(default=None, init=False)
     _notice: str = attrs.field(default="", init=False)
@@ -72,7 +72,7 @@ class BoardController:
 
     @property
     def chosen(self) -> Selection | None:
-        """The selected line, if it is still on the board."""
+        """Selected line; None if no line was selected or the selected line is no longer on the board."""
         if self._chosen is None:
             return None
         lines = self.board.approvals if self._chosen.sort == "approval" else self.board.agents
@@ -80,17 +80,17 @@ class BoardController:
 
     @property
     def page(self) -> PageName:
-        """The page that is shown: the board if the line of the details is gone."""
+        """Page to show. Instead of `details` it is `board` if the line with these details is no longer there."""
         return "board" if self._page == "details" and self.chosen is None else self._page
 
     @property
     def notice(self) -> str:
-        """Result of the last key, for `NOTICED` seconds."""
+        """Result of the last key; empty after `NOTICED` seconds, but not while a request to the root is unanswered."""
         is_fresh = self.is_asking or time.monotonic() < self._noticed + NOTICED
         return self._notice if is_fresh else ""
 
     def foot(self, width: int) -> str:
-        """Render the last line of the screen for *width* columns."""
+        """Return the last line of the screen for *width* columns: a question with typed text, a notice or key hints."""
         match self.prompt:
             case "feedback":
                 keys = "_   enter: reject   escape: back" if self.typed.strip() else "_   type a reason; escape: back"
@@ -103,7 +103,7 @@ class BoardController:
                 return self.notice or next((hint for hint in hints if len(hint) <= width), hints[-1])
 
     def handle_key(self, key: str) -> BoardRequest | None:
-        """Handle *key*; return the request to the root, if the key sends one."""
+        """Change the state by *key*, such as `up`. Return a request that the caller must send to the root, or None."""
         self._page = self.page
         self._notify("")
         match self.prompt:
@@ -115,7 +115,7 @@ class BoardController:
                 return self._command(key)
 
     def show_notice(self, notice: str) -> None:
-        """Show the result of a request."""
+        """Show *notice*, the result of the last request to the root, on the last line, and allow the next request."""
         self.is_asking = False
         self._notify(clean_text(notice))
 
@@ -137,7 +137,7 @@ class BoardController:
             case _ if key in STEPS:
                 self._step(STEPS[key])
             case "a" | "r" | "s" if self.is_asking:
-                self._notify("the root has not answered the last request yet")
+                self._notify("the last request is not answered yet; wait and press the key again")
             case "a" | "r" if (approval := self._approval(key)) is not None:
                 return self._decide(key, approval)
             case "s":
@@ -153,7 +153,7 @@ class BoardController:
             self.scroll = max(0, self.scroll + by)
 
     def _lines(self) -> list[Selection]:
-        """Lines that can be chosen, from top to bottom."""
+        """Return the lines that can be selected, from top to bottom: approvals, then agents."""
         approvals = (Selection("approval", row.id) for row in self.board.open_approvals(self.only))
         return [*approvals, *(Selection("agent", row.name) for _, row in self.board.tree(self.only))]
 
@@ -166,12 +166,12 @@ class BoardController:
         self._chosen = lines[min(max(lines.index(self._chosen) + by, 0), len(lines) - 1)]
 
     def _approval(self, key: str) -> str | None:
-        """Id of the chosen approval. If none is chosen, choose the first one and return None."""
+        """Return the id of the selected approval. If none is selected, select the first, ask again and return None."""
         if (chosen := self.chosen) is not None and chosen.sort == "approval":
             return chosen.name
         first = next(iter(self.board.open_approvals(self.only)), None)
         if first is None:
-            self._notify("no request is open")
+            self._notify("no approval request is listed")
             return None
         self._chosen = Selection("approval", first.id)
         self._notify(f"{key} again: {'approve' if key == 'a' else 'reject'} {first.subject}")
@@ -214,7 +214,7 @@ class BoardController:
     def _reject(self) -> BoardRequest | None:
         self.prompt = ""
         if self.chosen is None:
-            self._notify("the request has already been answered")
+            self._notify("this request has already been answered; nothing was sent")
             return None
         return self._order(DecideApproval(id=self.chosen.name, approve=False, feedback=self.typed.strip()))
 
@@ -225,9 +225,9 @@ class BoardController:
 
 
 async def send_board_request(root: RootIdentity | None, order: BoardRequest) -> str:
-    """Send *order* to *root*; return the text to show. Cancellation does not withdraw the request."""
+    """Send *order* to *root*; return the result or error for the user. Cancellation does not withdraw the request."""
     if root is None:
-        return "the session is not running"
+        return "the session is not running; leave with q and run `coterie resume`"
     try:
         await send_request(root, order)
     except ConfigInvalid as exc:
@@ -236,7 +236,7 @@ async def send_board_request(root: RootIdentity | None, order: BoardRequest) -> 
 
 
 def request_result_text(order: BoardRequest) -> str:
-    """Result of a successful request."""
+    """Return the notice for *order* after the root has carried it out: `approved`, `rejected` or `stopped NAME`."""
     if isinstance(order, DecideApproval):
         return "approved" if order.approve else "rejected"
     return f"stopped {order.name}"

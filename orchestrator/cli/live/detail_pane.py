@@ -1,4 +1,4 @@
-"""Detail pane of the board: one agent or one approval in full."""
+"""Details page of the board (live display of a session): all facts about one agent or one approval request."""
 
 from collections.abc import Iterator
 
@@ -17,13 +17,13 @@ from coterie.orchestrator.cli.views.event_text import usage_text
 from coterie.session_directory import SessionDirectory
 
 MARGIN = 12
-"""Columns for the name of a fact."""
+"""Width in columns of the label in front of each fact, such as `model` or `turns`."""
 _WRAPPING = Console(width=80)
-"""Console that rich needs to wrap text; it prints nothing."""
+"""Console object that rich requires as an argument to wrap text; nothing is printed on it."""
 
 
 def detail_lines(session: SessionDirectory, board: SessionBoard, chosen: Selection, width: int) -> list[Text]:
-    """Render all facts of *chosen* in *width* columns. Blocks on the disk for an approval."""
+    """Return all facts about *chosen*, an agent or an approval, as lines. Reads the approval's file, which blocks."""
     if chosen.sort == "agent":
         return _agent(board.agents[chosen.name], width)
     words = _approval(board.approvals[chosen.name], session)
@@ -63,13 +63,13 @@ def _approval(row: ApprovalRow, session: SessionDirectory) -> Iterator[str]:
         kept = ApprovalStore.of(session, ApprovalKey.find(session.id)).load()
         found = next((each for each in kept if each.path.stem == row.id), None)
     except (ConfigInvalid, OSError) as exc:
-        yield escape_invisible(f"its record cannot be read: {exc}")
+        yield escape_invisible(f"the details of this request cannot be read: {exc}")
         return
     if found is None or found.approval is None:
         yield row.subject
         return
     if found.doubt is not None:
-        yield f"do not trust this request: {found.doubt}"
+        yield f"do not trust this request: {found.doubt}; reject it"
     # Escaped in full, because the user approves everything that is in it.
     yield from escape_invisible(_claim(found.approval)).split("\n")
 

@@ -1,4 +1,4 @@
-"""Single keys of a terminal in raw mode; the terminal mode is always restored."""
+"""Reader of single keys from the terminal, without echo and without Enter; restores the terminal's mode at the end."""
 
 import codecs
 import contextlib
@@ -18,14 +18,14 @@ from coterie.orchestrator.cli.output import sanitize
 
 TERMINAL = Path("/dev/tty")
 SPLIT = 0.05
-"""Seconds to wait for the rest of an escape sequence."""
+"""Seconds to wait for the remaining bytes of an escape sequence, which a key such as `up` sends."""
 _CHUNK = 4096
 _DISABLED = b"\0"
 
 PASTED = "pasted "
-"""Prefix of a key that is pasted text; the rest is the text."""
+"""Prefix of an item in the list of keys that is pasted text; the text follows the prefix."""
 LONGEST_PASTE = 65_536
-"""Characters of a paste; a longer paste is discarded."""
+"""Maximum characters stored of an unfinished paste; beyond it, the characters received so far are discarded."""
 _BEGIN, _END = "\x1b[200~", "\x1b[201~"
 _KEY = re.compile(r"\x1b\[200~.*?\x1b\[201~|\x1b\[[0-?]*[ -/]*[@-~]|\x1bO.|\x1b[^\x1b\[O]|.", re.DOTALL)
 _UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|O)?\Z")
@@ -46,7 +46,7 @@ _NAMES = {
 
 
 def parse_keys(typed: str) -> list[str]:
-    """Parse *typed* into keys: characters, and names of special keys; unknown sequences are dropped."""
+    """Split *typed* into keys: characters, names such as `up`, and pastes. Unknown escape sequences are dropped."""
     keys = (_name(found) for found in _KEY.findall(typed))
     return [key for key in keys if key.isprintable()]
 
@@ -59,20 +59,20 @@ def _name(found: str) -> str:
 
 @attrs.define(eq=False)
 class Keyboard:
-    """A terminal in raw mode without echo."""
+    """Open terminal from which single keys are read, without echo and without waiting for Enter."""
 
     _descriptor: int
     _found: list[Any]
-    """Terminal settings before raw mode."""
+    """Terminal settings from before the change by `enter_raw_mode`, which `restore_mode` sets again."""
     _decoder: codecs.IncrementalDecoder = attrs.field(
         factory=lambda: codecs.getincrementaldecoder("utf-8")("replace"), init=False
     )
 
     _pasting: str = attrs.field(default="", init=False)
-    """Beginning of a paste that is not complete."""
+    """Part of a paste that has been read so far; empty if no paste is incomplete."""
 
     async def read(self) -> list[str]:
-        """Wait for keys; returns `gone` if the terminal was closed. Cancellation may lose an escape key."""
+        """Wait for input; return its keys, or `gone` if the terminal was closed. Cancellation may lose a key."""
         await trio.lowlevel.wait_readable(self._descriptor)
         if not (typed := self._take()):
             return ["gone"]
@@ -85,7 +85,7 @@ class Keyboard:
         return parse_keys(self._hold_back(typed))
 
     def _hold_back(self, typed: str) -> str:
-        """*typed* without an incomplete paste, which is kept for the next call."""
+        """Return *typed* without an incomplete paste at its end, which is stored and put before the next input."""
         typed, self._pasting = self._pasting + typed, ""
         if (begun := typed.rfind(_BEGIN)) > typed.rfind(_END):
             typed, self._pasting = typed[:begun], typed[begun:]
@@ -94,7 +94,7 @@ class Keyboard:
         return typed
 
     def enter_raw_mode(self) -> None:
-        """Switch to single keys; Ctrl-C still interrupts, Ctrl-Z is disabled."""
+        """Make the terminal return single keys without echo. Ctrl-C still interrupts; Ctrl-Z is disabled."""
         with contextlib.suppress(termios.error):  # closed, which `read` reports
             tty.setcbreak(self._descriptor, termios.TCSAFLUSH)
             settings = termios.tcgetattr(self._descriptor)
@@ -103,12 +103,12 @@ class Keyboard:
             termios.tcsetattr(self._descriptor, termios.TCSANOW, settings)
 
     def restore_mode(self) -> None:
-        """Restore the terminal settings."""
+        """Restore the terminal settings from before `enter_raw_mode`; do nothing if the terminal was closed."""
         with contextlib.suppress(termios.error):
             termios.tcsetattr(self._descriptor, termios.TCSADRAIN, self._found)
 
     def _take(self) -> str:
-        """Read what was typed; an empty string if the terminal was closed."""
+        """Return the available input, or a NUL character if there is none; empty if the terminal was closed."""
         try:
             data = os.read(self._descriptor, _CHUNK)
         except BlockingIOError:
@@ -119,7 +119,7 @@ class Keyboard:
 
 
 def has_keyboard(path: Path = TERMINAL) -> bool:
-    """True if this process has a terminal with readable keys."""
+    """True if the terminal *path*, by default that of this process, can be opened for reading keys."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
     except OSError:
@@ -129,7 +129,7 @@ def has_keyboard(path: Path = TERMINAL) -> bool:
 
 @contextmanager
 def open_keyboard(path: Path = TERMINAL) -> Iterator[Keyboard]:
-    """Open the keys of the terminal at *path* until the block ends, then restore it. Raises `OSError`."""
+    """Yield a reader of single keys from terminal *path*; restore its mode after the block. Raises `OSError`."""
     # A new descriptor, so that non-blocking mode does not affect standard input.
     descriptor = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:

@@ -1,4 +1,4 @@
-"""Live screen: redraws the board on changes and handles keys."""
+"""Live screen: draws the board of a session on the terminal, redraws it after changes, and handles keys."""
 
 import signal
 
@@ -18,18 +18,18 @@ from coterie.orchestrator.cli.live.text_layout import cut
 from coterie.orchestrator.session.root_lock import find_root
 
 BREATH = 0.1
-"""Least seconds between two redraws."""
+"""Minimum seconds between two redraws of the screen."""
 PAUSE = 0.25
-"""Least seconds between two reads of the files; one read takes 10 ms with a hundred agents."""
+"""Minimum seconds between two reads of the session's files; one read takes 10 ms with a hundred agents."""
 PATIENCE = 5.0
-"""Seconds in which pending requests may finish after the user left."""
+"""Seconds to wait for unanswered requests to the root (supervisor process) after the user has left the board."""
 TICK = 1.0
-"""Seconds between redraws without a change, because durations are shown."""
+"""Seconds after which the screen is redrawn even without a change, because it shows durations."""
 
 
 @attrs.define(eq=False, kw_only=True)
 class LiveScreen:
-    """A board on a terminal, with its keys."""
+    """Full-screen board of a running session: reads the session's files, draws, handles keys and sends requests."""
 
     poller: SessionPoller
     keyboard: Keyboard
@@ -39,9 +39,9 @@ class LiveScreen:
     _changed: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     async def run(self) -> None:
-        """Show the board until the user leaves or the terminal is closed.
+        """Show the board until the user leaves it or the terminal is closed; then restore the earlier screen content.
 
-        Pending requests may finish for a few seconds. Cancellation and errors restore the terminal.
+        Unanswered requests to the root get `PATIENCE` more seconds. Cancellation and errors restore the screen too.
         """
         with open_canvas(self.console) as canvas:
             async with trio.open_nursery() as nursery:
@@ -90,7 +90,7 @@ class LiveScreen:
             self._changed = trio.Event()
 
     def lines(self) -> list[Text]:
-        """Render the present screen in the present size of the terminal."""
+        """Return the lines of the page to show (board, help or details) for the present size of the terminal."""
         width, height = self.console.size
         controller = self.controller
         page = BoardPage(
@@ -108,7 +108,7 @@ class LiveScreen:
         return self._text_page(page)
 
     def _text_page(self, page: BoardPage) -> list[Text]:
-        """Render a text page: the help, or details of the chosen line."""
+        """Return the visible lines of the scrolled help or details page, padded to the screen, and the last line."""
         chosen, room = self.controller.chosen, max(page.height - 1, 0)
         if self.controller.page == "help" or chosen is None:
             lines = [cut(line, page.width) for line in HELP]

@@ -1,4 +1,4 @@
-"""Live view: shows a board while a session runs, or prints the last one."""
+"""Live view of a session: shows its board (table of agents, mail and events) while it runs; prints the final board."""
 
 import attrs
 from rich.console import Console
@@ -18,18 +18,18 @@ from coterie.orchestrator.cli.views.view import View
 from coterie.session_directory import SessionDirectory
 
 BELOW = 2
-"""Lines that the command and the shell print below the last board."""
+"""Number of lines that the command and the shell prompt need below the final board."""
 
 
 def live_console() -> Console:
-    """Console without markup."""
+    """Return a console for the board that prints text unchanged: no markup, emoji codes or highlighting."""
     return Console(highlight=False, markup=False, emoji=False)
 
 
 async def show_board(session: SessionDirectory, *, only: str | None = None) -> None:
-    """Show the board of *session* until the user leaves.
+    """Show the board (agents, mail, events) of *session* until the user leaves; of *only* with descendants if given.
 
-    Cancellation restores the terminal. Raises `OSError` without a terminal.
+    The terminal is restored at the end, also after cancellation. Raises `OSError` without a terminal.
     """
     with open_poller(session) as poller, open_keyboard() as keyboard:
         screen = LiveScreen(
@@ -43,14 +43,14 @@ async def show_board(session: SessionDirectory, *, only: str | None = None) -> N
 
 
 def read_last_board(session: SessionDirectory) -> SessionBoard:
-    """Board of a *session* that is not running. Blocks on the disk. Raises `OSError`."""
+    """Return the final board (agents, mail, costs) of *session*, which has ended. Reads files. Raises `OSError`."""
     with open_poller(session) as poller:
         poller.end()
         return poller.board
 
 
 def print_last_board(board: SessionBoard, *, only: str | None = None) -> None:
-    """Print the board of an ended session, and the last reply of its lead below."""
+    """Print the final *board* of a session, then the last reply of its lead (first agent), end reason and cost."""
     console = live_console()
     end = [] if board.finished is None else _end_text(board.finished)
     # Board, reply and shell prompt share one screen, unless the reply is very long.
@@ -80,14 +80,14 @@ class LiveView(View):
     _session: SessionDirectory | None = attrs.field(default=None, init=False)
 
     async def run(self, session: SessionDirectory) -> bool:
-        """Show the board until the user leaves. Raises `OSError` without a terminal."""
+        """Show the board of *session* until the user leaves it; return True. Raises `OSError` without a terminal."""
         self._session = session
         await show_board(session)
         self._session = None
         return True
 
     def close(self) -> None:
-        """Print the last board, unless the user left before the end."""
+        """Print the final board, unless the user has left the view while the session was running."""
         session, self._session = self._session, None
         if session is not None:
             print_last_board(read_last_board(session))

@@ -1,4 +1,4 @@
-"""News feed of the board: events worth a line, and their text."""
+"""News feed of the board: selects the events of a session that get a line on the board, and renders their text."""
 
 from decimal import Decimal
 
@@ -47,26 +47,26 @@ _BAD = (
     WindowFilling,
     LineUnreadable,
 )
-"""Event types that the board shows with the text of the log."""
+"""Event types that the board lists in red (McpChanged unless connected); like `_PLAIN`, with text as in the log."""
 
 
 @attrs.define(eq=False)
 class NewsFeed:
-    """Renders news lines of the board; keeps the tool calls of each agent by id."""
+    """Converter of events to news lines of the board; stores tool calls of each agent, to show their arguments."""
 
     _calls: dict[str, CallArguments] = attrs.field(factory=dict)
     _started: set[str] = attrs.field(factory=set)
 
     def has_started(self, agent: str) -> bool:
-        """True after the agent's run started; earlier messages in a fork's transcript are those of its parent."""
+        """True after the start event of *agent*. A forked agent's earlier messages are copies from its parent."""
         return agent in self._started
 
     def brief(self, agent: str, call: str, name: str) -> str:
-        """Render a tool call of *agent* with its main argument."""
+        """Return tool call *call* of *agent* as text with its main argument, such as `Read src/a.py`."""
         return clean_text(self._calls.setdefault(agent, CallArguments()).brief(call, name))
 
     def to_news(self, observed: SessionEvent) -> NewsRow | None:
-        """Convert an event to a news line; None for an event that the board does not list."""
+        """Convert an event to a news line; return None if the board does not list it, such as a piece of a reply."""
         found = self._text(observed)
         if found is None:
             return None
@@ -103,7 +103,7 @@ class NewsFeed:
 
 
 def _change(event: AgentChanged) -> tuple[str, bool] | None:
-    """Text of a state change, and True if it is bad; None if the agent's own events say the same."""
+    """Return the text of a state change, and True if it is a problem; None if another event already reports it."""
     is_bad = event_level(event) == "problem" or event.state in ("failed", "killed")
     if event.state == "plan_pending" or not (event.what or is_bad):
         return None  # the root's approval event says so

@@ -1,4 +1,4 @@
-"""Poller that applies new events, costs and mail of a session to its board."""
+"""Poller: reads what is new in the files of a session (events, costs, mail), and updates the session's board."""
 
 import itertools
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from coterie.session_directory import DEAD_LETTER_DIRECTORY, SessionDirectory, m
 
 @attrs.define(eq=False)
 class SessionPoller:
-    """Applies new events, costs and mail of a session to its board."""
+    """Reader of the files of a session that updates `board` by new events, costs and mail at each `poll`."""
 
     session: SessionDirectory
     board: SessionBoard
@@ -31,11 +31,11 @@ class SessionPoller:
     _ledger: LogLines
     _dead: DeadLetters
     _last_dead: DeadLetterNumber | None = attrs.field(default=None, init=False)
-    """Number of the last dead letter that was read."""
+    """Number of the last dead letter (undeliverable message) that was read; None before the first."""
     _mailboxes: dict[Path, MailboxPeek] = attrs.field(factory=dict, init=False)
 
     def poll(self) -> bool:
-        """Apply everything new; return True if the board changed. Raises `OSError`."""
+        """Read new events, mail and costs into the board; return True if the board changed. Raises `OSError`."""
         # Watched before they are read, so that no write is missed in between.
         for directory in self._directories():
             self._changes.watch(directory)
@@ -46,17 +46,17 @@ class SessionPoller:
         return changed
 
     async def wait(self) -> None:
-        """Wait for a change in the session's files since the last call; may return without one."""
+        """Wait for a change in the session's files since the last call; may also return without a change."""
         await self._changes.wait()
 
     def end(self) -> None:
-        """Apply the last events, and set the end state of the session. Raises `OSError`."""
+        """Read the last events into the board, and set the session's final state on it. Raises `OSError`."""
         self.poll()
         overview = read_overview(self.session)
         self.board.end(overview.state, overview.reason)
 
     def close(self) -> None:
-        """Close all mailboxes."""
+        """Close the mailbox files that were opened for reading."""
         for mailbox in self._mailboxes.values():
             mailbox.close()
 
@@ -100,7 +100,7 @@ class SessionPoller:
 
 @contextmanager
 def open_poller(session: SessionDirectory) -> Iterator[SessionPoller]:
-    """Open a board of *session* with everything that has happened so far. Raises `OSError`."""
+    """Yield a poller with a board of *session* up to now; close the files read after the block. Raises `OSError`."""
     board = SessionBoard(session=session.id, task=session.task, started=session.started)
     with open_polling_watch() as changes:
         directory = session.directory

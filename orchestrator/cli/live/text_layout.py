@@ -1,4 +1,4 @@
-"""Text layout of the board: truncated, padded and justified lines, and sections of rows."""
+"""Text layout of the board (live display of a session): lines cut or padded to a width, and sections of rows."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ UNITS = ((1_000_000, "M"), (1_000, "k"))
 
 
 def cut(text: Text | str, width: int, style: str = "") -> Text:
-    """Convert *text* to one line of at most *width* columns."""
+    """Return *text* as a line that never wraps, cut to *width* columns and in *style*; changes a `Text` in place."""
     line = text if isinstance(text, Text) else Text(text)
     fit(line, width)
     line.no_wrap, line.end = True, "\n"
@@ -23,7 +23,7 @@ def cut(text: Text | str, width: int, style: str = "") -> Text:
 
 
 def fit(line: Text, width: int) -> None:
-    """Truncate *line* to at most *width* columns."""
+    """Cut *line*, in place, to at most *width* columns with an ellipsis at its end; to nothing if *width* is 0."""
     if width > 0:
         line.truncate(width, overflow="ellipsis")
     else:
@@ -31,7 +31,7 @@ def fit(line: Text, width: int) -> None:
 
 
 def visible(line: Text) -> Text:
-    """*line* with question marks for unprintable characters, so that no escape sequence reaches the terminal."""
+    """Return *line* with `?` for each unprintable character, so that no escape sequence reaches the terminal."""
     if not line.plain.isprintable():
         line = line.copy()
         line.plain = _HIDDEN.sub(lambda found: found[0] if found[0].isprintable() else "?", line.plain)
@@ -39,12 +39,12 @@ def visible(line: Text) -> Text:
 
 
 def cell(text: str, width: int) -> str:
-    """*text* padded or cut to exactly *width* columns."""
+    """Return *text*, padded with spaces or cut, so that it fills exactly *width* terminal columns."""
     return set_cell_size(text, max(width, 0))
 
 
 def fit_end(text: str, width: int) -> str:
-    """End of *text*, in at most *width* columns."""
+    """Return the last characters of *text* that fit into *width* columns, to show the end of a long input."""
     room = max(width, 0)
     tail = text[len(text) - room :] if len(text) > room else text
     while cell_len(tail) > room:
@@ -53,7 +53,7 @@ def fit_end(text: str, width: int) -> str:
 
 
 def justify(left: Text, right: Text, width: int) -> Text:
-    """One line with *left* and *right* at its ends; *left* is truncated first, then *right*."""
+    """Return a line of *width* columns: *left*, spaces, *right*. If too long, *left* is cut first, then *right*."""
     line = left.copy()
     fit(line, width - right.cell_len - 2)
     line.pad_right(max(width - line.cell_len - right.cell_len, 0))
@@ -61,7 +61,7 @@ def justify(left: Text, right: Text, width: int) -> Text:
 
 
 def short_count(number: int) -> str:
-    """A number in at most six characters; empty for 0."""
+    """Return *number* in at most six characters, such as `950`, `12.3k` or `4.5M`; empty for 0."""
     for size, unit in UNITS:
         if number >= size:
             return f"{number / size:.1f}{unit}" if number < 100 * size else f"{number // size}{unit}"
@@ -69,13 +69,13 @@ def short_count(number: int) -> str:
 
 
 def dollars(amount: Decimal) -> str:
-    """An amount in at most seven characters if it is below a million."""
+    """Return *amount* without a `$`: four decimals below 100, two below 1000, otherwise none, such as `1,234`."""
     places = 4 if amount < 100 else 2 if amount < 1000 else 0
     return f"{amount:,.{places}f}"
 
 
 def age(seconds: float) -> str:
-    """A duration in at most six characters."""
+    """Return a duration in at most six characters: `12 s`, `3:05` (minutes and seconds), `2 h 15`, `11 h` or `4 d`."""
     whole = max(int(seconds), 0)
     if whole < 60:
         return f"{whole} s"
@@ -88,25 +88,25 @@ def age(seconds: float) -> str:
 
 @attrs.frozen(kw_only=True)
 class Section:
-    """A title and rows; only visible rows are rendered."""
+    """Block of the board, such as all agents: a title line and rows. Only rows that fit on the screen are rendered."""
 
     title: Text
     count: int
-    """Number of rows."""
+    """Number of rows that the section has, visible or not."""
     row: Callable[[int], Text]
-    """Renders the row with an index."""
+    """Function that renders the row with the given index, counted from 0."""
     ranks: Sequence[int] = ()
-    """Priority of each row, lowest number first; without priorities the last rows are shown."""
+    """Priority of each row if not all fit, lowest number first; if empty, the last (newest) rows are shown."""
     more: int = 0
-    """Number of earlier rows that are not included."""
+    """Number of rows older than the first one, which the board has dropped; the title counts them as earlier."""
 
     @property
     def wanted(self) -> int:
-        """Number of lines for the title and all rows."""
+        """Number of lines needed to show the title and all rows; 0 if there is no row."""
         return self.count + 1 if self.count else 0
 
     def lines(self, count: int, width: int) -> list[Text]:
-        """Render the section in *count* lines of at most *width* columns, with the number of hidden rows."""
+        """Render at most *count* lines: title, rows that fit, number of hidden rows; none if *count* is below 2."""
         room = count - 1
         if room <= 0 or not self.count:
             return []

@@ -1,4 +1,4 @@
-"""Choice of the view for a run, by options and terminal."""
+"""Choice of the view that shows a run to the user, by command-line options and properties of the terminal."""
 
 import os
 import shutil
@@ -14,11 +14,11 @@ from coterie.orchestrator.session.session_request import SessionRequest
 from coterie.session_directory import COORDINATOR, SessionDirectory
 
 NARROWEST, LOWEST = 60, 15
-"""Least columns and lines of a terminal that gets a board by default."""
+"""Minimum columns and lines of a terminal on which a team's run shows the board (live display) without an option."""
 
 
 def choose_view(output_format: str, *, only_result: bool, is_live: bool = False) -> View:
-    """View for `--output-format` and `-p`; a board if requested and possible."""
+    """Return the view for `--output-format` and `-p` (*only_result*); the board if *is_live* and it can be shown."""
     if output_format == "stream-json":
         return StreamView()
     if output_format == "json":
@@ -34,19 +34,19 @@ def choose_view(output_format: str, *, only_result: bool, is_live: bool = False)
 
 
 def can_show_board() -> bool:
-    """True if there is a terminal to draw on and a keyboard."""
+    """True if the board can be drawn: output goes to a terminal with cursor movement, and its keys can be read."""
     return _is_dynamic_terminal() and sys.stdin.isatty() and has_keyboard()
 
 
 def is_team(assignment: SessionRequest) -> bool:
-    """True if the request is for more than one agent. Raises `ConfigInvalid` for an unreadable team."""
+    """True if a coordinator or a team runs, or a session with a team is resumed. Raises `ConfigInvalid`."""
     if assignment.definition == COORDINATOR or assignment.team is not None:
         return True
     return assignment.session is not None and load_recorded_team(SessionDirectory.find(assignment.session)) is not None
 
 
 def has_room_for_board() -> bool:
-    """True if the terminal is large enough for a board that was not requested."""
+    """True if the terminal is large enough to show the board although the user did not request it by an option."""
     width, height = shutil.get_terminal_size()
     return width >= NARROWEST and height >= LOWEST
 

@@ -190,7 +190,7 @@ def test_a_reason_for_an_answered_approval_is_not_sent() -> None:
 def test_stopping_asks_for_confirmation() -> None:
     controller = make_controller()
     assert press(controller, "a") == []
-    assert controller.foot(80) == "no agent waits for an approval"
+    assert controller.foot(80) == "no approval request is listed"
     assert press(controller, "s") == []
     assert controller.foot(80) == "choose an agent first, with up and down"
     assert press(controller, "down", "down", "s") == []
