@@ -61,9 +61,9 @@ class TranscriptCorrupt(AgentError):
 
 @attrs.define(eq=False)
 class ControlLost(AgentError):
-    """Error: the connection between an agent and the root process of its session is lost.
+    """Error: the connection of an agent, or of a client such as the CLI, with the session's root process is lost.
 
-    The process at the other end has ended, does not respond, or sent an invalid message.
+    The process at the other end has ended, has not connected yet, does not respond, or sent an invalid message.
     """
 
     reason: str
@@ -124,7 +124,7 @@ class ModelError(AgentError):
 
 
 class ModelRefusedRequest(ModelError):
-    """Error: the API rejected the request as invalid. A retry is useless, because the same request would fail again."""
+    """Error: the API rejected the request, e.g. as invalid or not permitted. The same request would fail again."""
 
     retryable = False
 

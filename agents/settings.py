@@ -1,6 +1,6 @@
 """Settings of a session, each with its type and default, and functions that send settings to another process.
 
-`coterie.memory.layer_settings` declares the sections of the context layers and of memory recall.
+The settings classes of the context layers and of memory recall are in `coterie.memory.layer_settings`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -60,7 +60,7 @@ class TranscriptSettings:
 
 @attrs.frozen(kw_only=True)
 class MailSettings:
-    """Section `[mail]`: the crashes that a sent message survives, of any process, or also of the power."""
+    """Section `[mail]`: the failures that a sent message survives: a crash of any process, or also a loss of power."""
 
     durability: MailDurability = "process"
 
@@ -74,7 +74,7 @@ class InstructionSettings:
 
 @attrs.frozen(kw_only=True)
 class HookSettings:
-    """Switches in section `[hooks]`. The hooks in this section (commands that run at events) are parsed elsewhere."""
+    """Switches in section `[hooks]`: for all hooks (commands run at events), and for those in `.claude` files."""
 
     enabled: bool = True
     claude: bool = True
@@ -82,7 +82,7 @@ class HookSettings:
 
 @attrs.frozen(kw_only=True)
 class SkillSettings:
-    """Section `[skills]`: the switch, and the share of the context window for the list of skills."""
+    """Section `[skills]`: `enabled`, and `listing`, the fraction of the context window for the list of skills."""
 
     enabled: bool = True
     listing: float = 0.01
@@ -90,7 +90,7 @@ class SkillSettings:
 
 @attrs.frozen(kw_only=True)
 class AgentSettings:
-    """Section `[agents]`: limits for agents at the same time, for starts of an agent, and for seconds of inactivity."""
+    """Section `[agents]`: limits of running agents, of starts of one agent, and of its seconds without progress."""
 
     at_once: int = 20
     starts: int = 3
@@ -99,7 +99,7 @@ class AgentSettings:
 
 @attrs.frozen(kw_only=True)
 class ApprovalSettings:
-    """Section `[approvals]`: `plans` names the approver of an agent's plan, if its team file names no other one."""
+    """Section `[approvals]`: `plans` names the approver of agents' plans, unless the start of an agent names one."""
 
     plans: PlanApprover = "lead"
 
@@ -115,7 +115,7 @@ class ProgressSettings:
 
 @attrs.frozen(kw_only=True)
 class McpSettings:
-    """Section `[mcp]`: the switch for MCP servers, which offer external tools, and their time limits in seconds."""
+    """Section `[mcp]`: `enabled` for MCP servers (external tools); seconds allowed for a server's start and a call."""
 
     enabled: bool = True
     start_seconds: float = 10.0
@@ -178,13 +178,13 @@ class Settings:
         return ", ".join(dict.fromkeys(self.item_sources(key))) or DEFAULT
 
     def item_sources(self, key: str) -> tuple[str, ...]:
-        """Return the source of each item of a list, or the one source of another value; empty if *key* was not set."""
+        """Return the places where *key* was set: for a list, one for each item, else one; empty if it was not set."""
         if key not in SETTINGS:
             raise KeyError(key)
         return self._sources.get(key, ())
 
     def is_final(self, key: str) -> bool:
-        """True if the command line or the machine's administrator set *key*, so that agent definitions cannot."""
+        """True if command line or machine administrator set *key*, so that an agent definition cannot override it."""
         return key in self._final
 
     @classmethod
@@ -201,7 +201,7 @@ class Setting:
     """Type and default of one setting, read from the attribute that declares the setting."""
 
     kind: Any
-    """Type of the value. For an optional setting without None, because a settings file cannot contain None."""
+    """Type of the value; `int` for `int | None` and similar types, because a settings file cannot contain None."""
     default: Any
 
 
@@ -256,7 +256,7 @@ def load_settings_dump(dump: Mapping[str, Any]) -> Settings:
 
 
 def path_from_json(kind: type, value: Any) -> Any:
-    """Decode a path: the `dec_hook` for msgspec, which supports all other types in settings and agent specs."""
+    """Convert a decoded JSON value to a path: the `dec_hook` for msgspec, which itself converts the other types."""
     assert kind is Path, f"no member is a {kind.__name__}"
     return Path(value)
 

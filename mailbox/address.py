@@ -12,12 +12,12 @@ from coterie.mailbox.errors import NameInvalid
 Name = NewType("Name", str)
 
 MAIN = Name("main")
-"""Name of the lead of a session."""
+"""Name of the lead (the first agent) of a session."""
 USER = Name("user")
 """Name of the user, who sends mail but has no mailbox: no agent can have this name."""
 LONGEST_NAME = 64
 RESERVED = frozenset({"bridge", "dead", "held", "outgoing"})
-"""Names of the directories of a session's mail that are not mailboxes."""
+"""Names that no agent may have: they are directories of a session's mail that are not mailboxes."""
 SOCKET_PATH_LIMIT = 107
 """Longest path of a Unix socket that the kernel accepts, in bytes."""
 
@@ -51,13 +51,13 @@ Address = Name | Everyone | Socket | OtherSession
 def check_name(text: str) -> Name:
     """Return *text* unchanged. Raises `NameInvalid` unless it is a valid name of an agent, session or message."""
     if not text:
-        raise NameInvalid(text, "it is empty")
+        raise NameInvalid(text, "the name is empty; give the name of an agent, session or message")
     if len(text) > LONGEST_NAME:
-        raise NameInvalid(text, f"it has {len(text)} characters, over {LONGEST_NAME}")
+        raise NameInvalid(text, f"a name has at most {LONGEST_NAME} characters, not {len(text)}; shorten it")
     if _NAME.fullmatch(text) is None:
-        raise NameInvalid(text, "a name has letters a-z, digits, - and _, and begins with a letter or digit")
+        raise NameInvalid(text, "a name has A-Z, a-z, 0-9, - and _ only, and begins with a letter or digit; change it")
     if text.casefold() in RESERVED:
-        raise NameInvalid(text, f"{', '.join(sorted(RESERVED))} are reserved for directories of other mail")
+        raise NameInvalid(text, f"the names {', '.join(sorted(RESERVED))} are reserved; choose another name")
     return Name(text)
 
 
@@ -71,6 +71,6 @@ def parse_address(text: str) -> Address:
     if colon and scheme == "uds":
         path = Path(rest)
         if not path.is_absolute() or "\0" in rest or len(rest.encode()) > SOCKET_PATH_LIMIT:
-            raise NameInvalid(text, f"uds: takes an absolute path of at most {SOCKET_PATH_LIMIT} bytes")
+            raise NameInvalid(text, f"after uds:, give an absolute path of at most {SOCKET_PATH_LIMIT} bytes")
         return Socket(path)
     return check_name(text)

@@ -34,11 +34,11 @@ class MemberOrigin:
     """Agent type, parent and task of a member of the session, as the roster keeps them."""
 
     kind: str | None = None
-    """Agent type; None for an agent without a definition."""
+    """Agent type, such as `reviewer`, or `fork` for a fork of its parent; None for an agent without a definition."""
     parent: str | None = None
     """Name of the agent that spawned this one; None if the user started it."""
     task: str = ""
-    """First task of the agent, on one line."""
+    """Task of the agent, on one line, and shortened if it is long."""
 
 
 @attrs.frozen(kw_only=True)
@@ -69,20 +69,20 @@ class Keys(Protocol):
     """
 
     def key_of(self, sender: Sender) -> bytes | None:
-        """Return the key of this incarnation of *sender*; None if there is none. Then its mail becomes dead letters."""
+        """Return the key of this incarnation (start) of *sender*; None if unknown: its messages become dead letters."""
         ...
 
 
 @attrs.frozen(kw_only=True)
 class Receipt:
-    """Receipt that the sender of a message gets when the message is stored."""
+    """Receipt that the sender of a message gets when it is stored, or when the root (supervisor) has obeyed it."""
 
     id: MessageId
     recipient: str
     transport: Literal["queue", "file", "bridge", "control"]
-    """`control` means: the root received the message on a socket and has acted on it."""
+    """queue: in memory; file: in a log file; bridge: for another session; control: the root (supervisor) obeyed it."""
     stored: float
-    """Time of storing, in seconds since 1970."""
+    """Time of storing (for `control`: time of creation), in seconds since 1970."""
 
 
 BridgeState = Literal["accepted", "held", "waiting"]
@@ -92,11 +92,11 @@ BridgeState = Literal["accepted", "held", "waiting"]
 class BridgeReceipt(Receipt):
     """Receipt of a message to another session.
 
-    If that session dropped the message because it had an equal one already, `id` is the id of the earlier message.
+    If that session got the same text from the same sender before, it drops the new copy, and `id` is that of the first.
     """
 
     state: BridgeState
-    """accepted: in the recipient's mailbox; held: waits for the user there; waiting: in the outbox of this session."""
+    """accepted: in the recipient's mailbox; held: until the user releases it; waiting: in the sender's outbox."""
 
 
 @attrs.frozen(kw_only=True)
@@ -115,7 +115,7 @@ class DeadLetter:
     reason: DeadReason
     detail: str
     mailbox: str
-    """Name of the mailbox that held the message."""
+    """Name of the mailbox that held the message; for mail of other sessions, the address or `held`."""
     at: float
     envelope: Envelope | None
     raw: bytes
@@ -123,7 +123,7 @@ class DeadLetter:
 
     @classmethod
     def of(cls, envelope: Envelope, reason: DeadReason, detail: str, mailbox: str, at: float) -> "DeadLetter":
-        """Return the dead letter of *envelope*, a valid message from the mailbox *mailbox* that cannot be delivered."""
+        """Return the dead letter of *envelope*, a valid, undeliverable message in *mailbox*; *at* is the time now."""
         return cls(reason=reason, detail=detail, mailbox=mailbox, at=at, envelope=envelope, raw=envelope.to_bytes())
 
 
@@ -138,7 +138,7 @@ class Backlog:
     messages: int
     bytes: int
     oldest: float | None
-    """Creation time of the oldest message; None if the mailbox is empty."""
+    """Creation time of the oldest readable message, in seconds since 1970; None if there is none."""
 
 
 class Inbox(Protocol):
@@ -157,7 +157,7 @@ class Inbox(Protocol):
         ...
 
     async def acknowledge(self, ids: Collection[MessageId]) -> None:
-        """Return when the messages *ids* are certain not to be delivered again, even after a crash. Idempotent.
+        """Return when the messages *ids* are certain not to be delivered again, even after a process crash. Idempotent.
 
         Raises `ValueError` for an id that was not taken from this inbox, and `MailboxFailed`.
         """
@@ -190,7 +190,7 @@ class Transport(Protocol):
         ...
 
     def backlog(self, name: str) -> Backlog:
-        """Return number and bytes of the unacknowledged messages in the mailbox of *name*.
+        """Return number, bytes and oldest creation time of the unacknowledged messages in the mailbox of *name*.
 
         Raises `NameInvalid`, `UnknownRecipient` and `MailboxFailed`.
         """

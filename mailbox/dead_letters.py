@@ -36,12 +36,12 @@ class DeadLetterRecord:
     number: DeadLetterNumber
     letter: DeadLetter
     resent: ResendRecord | None = None
-    """None: the dead letter waits for a decision of the user."""
+    """None if the dead letter was not sent again, so the user can still decide to resend it."""
 
 
 @attrs.frozen(kw_only=True)
 class _StoredResend:
-    """Line of the dead letter file about a resend: the new message has an id, or is stored.
+    """Line of the dead letter file about a resend: an id was reserved for the new message, or the message was stored.
 
     The line lacks the required fields of a dead letter, so a program that knows only dead letters skips it.
     """
@@ -61,7 +61,7 @@ class DeadLetters:
     directory: Path
 
     def add(self, letter: DeadLetter) -> None:
-        """Append *letter* to the file. It is written when this returns. Raises `OSError`."""
+        """Append *letter* to the file, not synced: only a power cut after this call can lose it. Raises `OSError`."""
         # msgspec encodes bytes in base64, so the raw bytes may be invalid UTF-8.
         self._append({**attrs.asdict(letter, recurse=False), "v": VERSION})
 
@@ -88,7 +88,7 @@ class DeadLetters:
         """Reserve and return the id of the new message for sending dead letter *number* again. Raises `OSError`.
 
         Concurrent callers, and a caller after a crash, get the same id, so the recipient gets only one message. The
-        dead letter stays pending until `finish_resend`.
+        dead letter stays pending until `finish_resend`. The time *now* is recorded with the id.
         """
         if (reserved := self._find_reserved_id(number)) is not None:
             return reserved
@@ -98,7 +98,7 @@ class DeadLetters:
         return self._find_reserved_id(number) or id_
 
     def finish_resend(self, number: DeadLetterNumber, id_: MessageId, now: float) -> None:
-        """Record that dead letter *number* was sent again: message *id_* is stored since *now*. Raises `OSError`."""
+        """Record that dead letter *number* was sent again: message *id_* was stored at *now*. Raises `OSError`."""
         self._append(_StoredResend(number=number, id=id_, is_done=True, when=now))
 
     def _find_reserved_id(self, number: DeadLetterNumber) -> MessageId | None:

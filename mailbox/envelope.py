@@ -1,4 +1,4 @@
-"""Message envelopes and message ids. An envelope is immutable and signed, and its id reveals a second delivery."""
+"""Message envelopes and message ids. An envelope is immutable and can be signed. Copies of a message have equal ids."""
 
 import hashlib
 import hmac
@@ -53,7 +53,7 @@ MessageKind = Literal[
 
 @attrs.frozen(kw_only=True)
 class Sender:
-    """Sender of a message: an agent in one incarnation (numbered start), the user, or the root."""
+    """Sender of a message: an agent in one incarnation (numbered start), the user, or the root (supervisor process)."""
 
     name: str
     incarnation: int
@@ -88,20 +88,20 @@ class Envelope(_Encoded):
     sender: Sender
     recipient: Recipient
     sequence: int
-    """Number of this message among those from this incarnation to this recipient, from 1."""
+    """Number of this message, from 1, among those from this incarnation (start) of the sender to this recipient."""
     kind: MessageKind = "message"
     body: str
-    """Text; for a structured kind, a JSON object."""
+    """Text of the message; for every kind except "message", a JSON object as text."""
     summary: str | None = None
     in_reply_to: MessageId | None = None
     group: str | None = None
     """Id shared by the messages of one broadcast."""
     created: float
-    """Seconds since 1970."""
+    """Time at which the sender created the message, in seconds since 1970."""
     expires: float | None = None
-    """Time from which the message is expired; None: never."""
+    """Time from which the message is expired, in seconds since 1970; None: it never expires."""
     traceparent: str | None = None
-    """W3C trace context."""
+    """W3C trace context of the sender, as in the HTTP header `traceparent`; None without tracing."""
     id: MessageId = attrs.field(factory=new_message_id)
     """Id for deduplication; assigned by the sender."""
     v: int = VERSION
@@ -122,7 +122,7 @@ class Envelope(_Encoded):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Envelope":
-        """Decode an envelope that `to_bytes` wrote. Raises `EnvelopeCorrupt` for any other *data*."""
+        """Decode an envelope that `to_bytes` encoded. Raises `EnvelopeCorrupt` if *data* is no valid envelope."""
         try:
             envelope = _decoder.decode(data)
             check_name(envelope.sender.name)
@@ -130,12 +130,12 @@ class Envelope(_Encoded):
         except (msgspec.DecodeError, UnicodeDecodeError, NameInvalid, RecursionError) as exc:
             raise EnvelopeCorrupt(str(exc)) from exc
         if envelope.v != VERSION:
-            raise EnvelopeCorrupt(f"version {envelope.v}; this program reads {VERSION}")
+            raise EnvelopeCorrupt(f"the message has format version {envelope.v}, not {VERSION}; update Coterie")
         return envelope
 
     @classmethod
     def from_line(cls, line: bytes) -> "Envelope":
-        """Decode *line* as `from_bytes` does, and keep it as the encoded envelope. Raises `EnvelopeCorrupt`.
+        """Decode *line* as `from_bytes` does, and cache *line* as the result of `to_bytes`. Raises `EnvelopeCorrupt`.
 
         So the MAC is checked over the bytes that were stored.
         """
@@ -198,6 +198,6 @@ def _copy(envelope: Envelope) -> Envelope:
 _MEMBERS = tuple(field.name for field in attrs.fields(Envelope))
 _PUTS = tuple(Envelope.__dict__[name].__set__ for name in _MEMBERS)
 _put_mac, _put_bytes = Envelope.__dict__["mac"].__set__, _Encoded.__dict__["_bytes"].__set__
-"""Setters of the slots, as `object.__setattr__` without the lookup of the attribute."""
+"""Setters of the slots `mac` and `_bytes` of a frozen envelope; faster than `object.__setattr__`."""
 _values = operator.attrgetter(*_MEMBERS)
 _decoder = msgspec.json.Decoder(Envelope)

@@ -3,18 +3,18 @@
 MailboxError
 ├── EnvelopeCorrupt     bytes that are not a valid envelope: they become a dead letter
 ├── SendRefused         the sender must act: nothing was stored
-│   ├── NameInvalid         not a valid name of a mailbox
+│   ├── NameInvalid         not a valid name of an agent, session or message, or not a valid address
 │   ├── UnknownRecipient    no member has this name; the error suggests similar names
 │   ├── RecipientEnded      the recipient has ended and accepts no mail
 │   ├── MailboxFull         the recipient has too many pending messages; retry later
 │   ├── MessageTooLarge     over the size limit of one message
 │   ├── NotAllowed          this sender may not send this kind of message to that recipient
-│   └── BridgeRefused       another session rejected the message
+│   └── BridgeRefused       another session rejected the message, or its address cannot be used
 ├── MailboxBusy         the mailbox already has a reader
 ├── BridgeUnusable      no bridge can be opened here: the user must act (`transports.bridge.socket_path`)
 ├── NoHeldMessage       no held message has this id (`transports.bridge.held_mail`)
 ├── NotInOutbox         no message in the outbox has this id (`transports.bridge.outbox`)
-├── RecipientActive     mail of a running recipient cannot be dead-lettered (`abandoned_mail`)
+├── RecipientActive     mail of a recipient that has not ended cannot be dead-lettered (`abandoned_mail`)
 ├── RosterFailed        the roster file cannot be read or written (`roster`)
 ├── MailboxFailed       disk or connection error: nothing was stored, or nothing was acknowledged
 └── TaskError           errors of the task list; `coterie.mailbox.tasks.errors` draws their tree
@@ -52,7 +52,7 @@ class EnvelopeCorrupt(MailboxError):
 
 
 class SendRefused(MailboxError):
-    """A message was rejected and not stored. An unchanged retry is rejected again unless the recipient changes."""
+    """Rejection of a message, which is not stored, or of a name. A retry fails unless the recipient's state changes."""
 
 
 @attrs.define(eq=False)
@@ -95,7 +95,7 @@ class RecipientEnded(SendRefused):
 
 @attrs.define(eq=False)
 class MailboxFull(SendRefused):
-    """The mailbox of the recipient has reached its limit of messages or of bytes."""
+    """No room in the recipient's mailbox, the held mail or the outbox: a limit of messages or of bytes is reached."""
 
     name: str
     waiting: int
@@ -120,7 +120,7 @@ class MessageTooLarge(SendRefused):
 
 @attrs.define(eq=False)
 class NotAllowed(SendRefused):
-    """The sender may not send this kind of message to this recipient."""
+    """A message is not allowed: its kind does not suit its sender, recipient or origin, or its body is invalid."""
 
     sender: str
     recipient: str
@@ -144,7 +144,7 @@ class BridgeRefused(SendRefused):
 
 @attrs.define(eq=False)
 class MailboxBusy(MailboxError):
-    """The mailbox already has a reader, and a mailbox has one reader at a time."""
+    """A mailbox already has its one reader, or another process is forwarding the messages in the outbox."""
 
     name: str
 

@@ -35,16 +35,16 @@ class FaultRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: int
     do: MailFault | FileFault
     target: str = ""
-    """For mail: the recipient. For files: the agent whose process writes, or `root`. Empty: any."""
+    """For mail: the recipient. For files: the agent whose process writes, or `root` (the supervisor). Empty: any."""
     transport: MailRoute | None = None
     files: str = "*"
-    """Pattern of file paths, matched from the right."""
+    """Pattern of file paths, such as `*.jsonl` or `ada/*.jsonl`, compared with their last parts (`Path.match`)."""
     after: int = 0
     """Number of matches to skip before the first injection."""
     times: int | None = 1
-    """Number of injections; None: every later match."""
+    """Number of injections, after which the rule has no effect; None: no limit."""
     seconds: float = 0.0
-    """Duration of a delay."""
+    """Duration of the fault `delay` in seconds; other faults ignore it."""
     seed: int = 0
 
 

@@ -1,7 +1,7 @@
 """Points in the mail transports at which a scenario injects faults, such as a lost or delayed message.
 
-Message ids, sequence numbers and redelivery must correct the effects of these faults. A process injects faults into
-mail only inside a `mail_faults` block. For file writes there is `coterie.files.file_faults`.
+Message ids and redelivery must correct the effects of these faults. A process injects faults into mail only inside a
+`mail_faults` block. For file writes there is `coterie.files.file_faults`.
 """
 
 import os
@@ -18,7 +18,7 @@ from coterie.mailbox.contract import Delivery
 
 MailFault = Literal["drop", "duplicate", "delay", "reorder"]
 MailRoute = Literal["queue", "file", "bell", "bridge"]
-"""Route of a message; `bell` is the wakeup of the reader of a file mailbox."""
+"""Place of a fault: queue in memory, mailbox file, wakeup of a file mailbox's reader, or bridge to another session."""
 
 
 class MailFaults(Protocol):
@@ -27,7 +27,7 @@ class MailFaults(Protocol):
     def trigger(self, fault: MailFault, route: MailRoute, recipient: str) -> float | None:
         """Return None unless *fault* is to be injected now into a message to *recipient* on *route*.
 
-        If it is, return the duration of a delay in seconds, or 0 for other faults.
+        If it is, return the duration in seconds for the fault `delay`; for other faults, the number has no meaning.
         """
         ...
 
@@ -58,9 +58,9 @@ class FaultPoint:
     route: MailRoute
     recipient: str
     _last_seen: Hashable = None
-    """Identity of the message that was to be read last."""
+    """Identity of the message that was passed to the last call of `can_read`."""
     _readable_at: float | None = None
-    """Time at which the delayed message may be read; None if no message is delayed."""
+    """Time by `trio.current_time` from which the delayed message may be read; None if no message is delayed."""
 
     def can_read(self, what: Hashable) -> bool:
         """Return True if the next message may be read now; False if a fault makes this read fail, or delays it.

@@ -11,7 +11,7 @@ from coterie.mailbox.envelope import MessageId
 from coterie.mailbox.policy import AUTHORITY
 
 REMEMBERED = 50_000
-"""Number of messages whose inbox is remembered; more than may ever be pending."""
+"""Number of newest taken messages whose inbox is remembered, for `acknowledge`; more than can be pending together."""
 
 
 @attrs.define(eq=False)
@@ -20,7 +20,7 @@ class MergedInbox:
 
     name: str
     local: Inbox
-    """Inbox of messages from tasks of this process: the only mail that may carry authority."""
+    """Inbox of messages from tasks of this process: only here, messages of the kinds in `AUTHORITY` are valid."""
     others: Sequence[Inbox]
     _store_dead_letter: StoreDeadLetter
     _clock: Clock = attrs.field(factory=Clock)
@@ -30,8 +30,8 @@ class MergedInbox:
     def take_nowait(self, limit: int | None = None) -> list[Delivery]:
         """Take messages from all inboxes, first from `local`, as `Inbox.take_nowait` does from one.
 
-        Kinds in `AUTHORITY` stop the recipient or grant it something, and must come through `local`. Otherwise the
-        message becomes a dead letter.
+        A message of a kind in `AUTHORITY`, which stops the recipient or grants it something, must be in `local`. In
+        another inbox it becomes a dead letter.
         """
         taken: list[Delivery] = []
         for inbox in (self.local, *self.others):
@@ -64,7 +64,7 @@ class MergedInbox:
         Raises `ValueError` for an id that was not taken from this inbox.
         """
         if unknown := next((id_ for id_ in ids if id_ not in self._taken), None):
-            raise ValueError(f"cannot acknowledge message {unknown}: not read from the mailbox of {self.name!r}")
+            raise ValueError(f"cannot acknowledge message {unknown}: no inbox of {self.name!r} has returned it")
         for inbox in (self.local, *self.others):
             own = [id_ for id_ in (*ids, *self._refused) if self._taken.get(id_) is inbox]
             if own:

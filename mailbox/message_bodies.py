@@ -29,7 +29,7 @@ class MessageBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         try:
             return msgspec.json.decode(body, type=cls)
         except RecursionError as exc:
-            raise ValueError("it is nested too deeply") from exc
+            raise ValueError("the JSON of the message body is nested too deeply; use fewer levels") from exc
 
 
 class ShutdownRequest(MessageBody, frozen=True):
@@ -38,17 +38,17 @@ class ShutdownRequest(MessageBody, frozen=True):
     kind: ClassVar[MessageKind] = "shutdown_request"
     reason: str = ""
     deadline: Annotated[float, msgspec.Meta(ge=0)] = GRACE
-    """Seconds after receipt; work still running then is interrupted."""
+    """Seconds after receipt at which work that is still running is interrupted."""
 
 
 class ShutdownResponse(MessageBody, frozen=True):
-    """Reply to a shutdown request: the sender has ended, or ends before it starts other work."""
+    """Reply to a shutdown request of another agent: the agent that sends it has stopped its work and ends now."""
 
     kind: ClassVar[MessageKind] = "shutdown_response"
     accepted: bool
-    """True if the agent ended before the deadline; False if it was interrupted."""
+    """False if the agent's last run was interrupted, such as at the deadline; True if the run ended otherwise."""
     reason: str = ""
-    """State of its work at the end, as text."""
+    """State of the agent's work when it stopped, such as "it has wrapped up"."""
 
 
 class PlanApprovalRequest(MessageBody, frozen=True):
@@ -78,7 +78,7 @@ class PermissionRequest(MessageBody, frozen=True):
     subject: str = ""
     """Command or paths of the call; may be empty."""
     details: dict[str, str] = {}
-    """Other relevant arguments, by name."""
+    """Other relevant arguments of the tool call, by name."""
     reason: str = ""
     """Reason why the call needs approval."""
 
@@ -102,22 +102,22 @@ class TaskAssignment(MessageBody, frozen=True):
 class TaskNotification(MessageBody, frozen=True):
     """Result of the task of a subagent, for the agent that started the subagent.
 
-    The message is stored before the process of the subagent ends.
+    The subagent sends it before it ends. If the subagent fails, the root (supervisor process) sends it instead.
     """
 
     kind: ClassVar[MessageKind] = "task_notification"
     status: Literal["completed", "failed", "killed", "blocked"]
     summary: str
-    """Outcome in one line."""
+    """Outcome of the task, such as "A model call failed.", with the error if there is one."""
     result: str = ""
-    """Text of the last reply."""
+    """Text of the subagent's last reply."""
     turns: Annotated[int, msgspec.Meta(ge=0)] = 0
     tool_calls: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Number of tool calls; a report without any deserves doubt."""
+    """Number of tool calls of the subagent; with 0, its result may not be based on any check."""
     cost_usd: str = "0"
-    """Exact cost as a decimal number."""
+    """Exact cost of the subagent's run in US dollars, as a decimal number."""
     agent: str = ""
-    """Name of the agent that had the task, if the root reports for it; empty for the sender."""
+    """Name of the agent that had the task, if the root (supervisor) sends the report; empty: the sender had it."""
 
 
 class Idle(MessageBody, frozen=True):
@@ -125,7 +125,7 @@ class Idle(MessageBody, frozen=True):
 
     kind: ClassVar[MessageKind] = "idle"
     outcome: str | None = None
-    """Outcome of its last run; None if it had none."""
+    """End reason of the agent's last run, such as `completed`; None if it had no run."""
 
 
 BODIES: Mapping[MessageKind, type[MessageBody]] = {body.kind: body for body in MessageBody.__subclasses__()}

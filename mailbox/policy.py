@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from coterie.mailbox.envelope import Envelope, MessageKind, SenderKind
 
 AUTHORITY: frozenset[MessageKind] = frozenset({"shutdown_request", "plan_approval_response", "permission_response"})
-"""Kinds that stop the recipient or grant it something. They travel inside a process, or over a socket to the root,
-because a file proves no authority."""
+"""Kinds that stop the recipient or grant it something. They are sent inside a process or over a socket to the root
+(supervisor process), never through a file, because a file does not prove who wrote it."""
 REFERRED: frozenset[MessageKind] = frozenset({"plan_approval_response"})
-"""Kinds that the root checks if there is one: it holds the request, and identifies the sender by its socket."""
+"""Kinds that go to the root (supervisor), if it runs: it stores the request, and knows the sender by its socket."""
 NEVER_WAKES: frozenset[MessageKind] = frozenset({"idle"})
-"""Kinds of messages that wait for the recipient's next turn: that an agent is idle is not worth a model call."""
+"""Kinds of messages that do not wake an idle recipient but wait for its next turn, to save a model call."""
 
 _SUPERIORS: frozenset[SenderKind] = frozenset({"human", "lead", "system"})
 SENDERS: Mapping[MessageKind, frozenset[SenderKind]] = {
@@ -24,7 +24,7 @@ SENDERS: Mapping[MessageKind, frozenset[SenderKind]] = {
     "task_notification": frozenset({"peer", "system"}),
     "idle": frozenset({"peer"}),
 }
-"""Kinds that only some senders may use."""
+"""Maps each kind of message, except plain text, to the kinds of senders that may send it."""
 ANSWERS: frozenset[MessageKind] = frozenset({"shutdown_response", "plan_approval_response", "permission_response"})
 """Kinds that must name the request that they answer."""
 
@@ -32,6 +32,6 @@ ANSWERS: frozenset[MessageKind] = frozenset({"shutdown_response", "plan_approval
 def has_authority(envelope: Envelope) -> bool:
     """True if the sender of *envelope* may send a message of this kind; plain text is always allowed.
 
-    The recipient checks this again before it acts on the message.
+    An agent checks this again before it obeys a shutdown request.
     """
     return envelope.kind == "message" or envelope.sender.kind in SENDERS[envelope.kind]

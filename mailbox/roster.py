@@ -54,10 +54,10 @@ class RosterState:
         """
         folded = check_name(name).casefold()
         if folded == USER:
-            raise NameInvalid(name, "it is reserved for the human user; choose another name")
+            raise NameInvalid(name, "this name is reserved for the human user; choose another name")
         holder = next((other for other in self.members if other.casefold() == folded), name)
         if holder != name:
-            raise NameInvalid(name, f"it differs from {holder!r} only in case; choose another name")
+            raise NameInvalid(name, f"the name differs from {holder!r} only in case; choose another name")
         start = self.starts.get(folded, 0) + 1
         if engagement is None:
             engagement = self.members[name].engagement if name in self.members else MemberOrigin()
@@ -89,12 +89,12 @@ class RosterState:
             version = _version.decode(data).v
             state = _decoder.decode(data)
         except RecursionError as exc:
-            raise ValueError("it is nested too deeply") from exc
+            raise ValueError("the JSON of the roster is nested too deeply") from exc
         if version != VERSION:
-            raise ValueError(f"version {version}; this program reads {VERSION}")
+            raise ValueError(f"the roster has format version {version}, not {VERSION}; use another version of Coterie")
         for name, member in state.members.items():
             if name != member.name or not 1 <= member.incarnation <= state.starts.get(name.casefold(), 0):
-                raise ValueError(f"the entry of {name!r} contradicts its name or its number of starts")
+                raise ValueError(f"the roster entry of {name!r} has another name, or a wrong number of starts")
         return state
 
 
@@ -180,9 +180,9 @@ class FileRoster:
                 changed = change(RosterState() if found is None else found.state)
                 replace_file(self.path, changed.to_bytes(), mode=0o600)
         except Timeout as exc:
-            raise RosterFailed(self.path, f"another process has held its lock for {LOCK_TIMEOUT:.0f} seconds") from exc
+            raise RosterFailed(self.path, f"the roster was locked for {LOCK_TIMEOUT:.0f} seconds; try again") from exc
         except OSError as exc:
-            raise RosterFailed(self.path, f"it cannot be changed: {exc.strerror}") from exc
+            raise RosterFailed(self.path, f"the roster cannot be changed: {exc.strerror}; check the disk") from exc
         return changed
 
     def _read(self) -> "_RosterSnapshot | None":
@@ -191,12 +191,12 @@ class FileRoster:
         except FileNotFoundError as exc:
             # A new roster would count from 1 again, and old mail could reach a new incarnation.
             if self._was_there:
-                raise RosterFailed(self.path, "the roster file was deleted while the session used it") from exc
+                raise RosterFailed(self.path, "the roster was deleted during the session; start a new session") from exc
             return None
         except OSError as exc:
-            raise RosterFailed(self.path, f"it cannot be read: {exc.strerror}") from exc
+            raise RosterFailed(self.path, f"the roster cannot be read: {exc.strerror}; check its permissions") from exc
         except ValueError as exc:
-            raise RosterFailed(self.path, f"it is not a valid roster, and was left unchanged: {exc}") from exc
+            raise RosterFailed(self.path, f"this is no valid roster; restore it or start a new session: {exc}") from exc
         self._was_there = True
         return snapshot
 

@@ -1,4 +1,4 @@
-"""Routing of messages: inside the process, through files, to another session, or to the root."""
+"""Routing of messages: inside the process, through files, to another session, or to the root (supervisor process)."""
 
 from collections.abc import Set as AbstractSet
 from typing import Protocol
@@ -21,7 +21,7 @@ class BridgePort(Protocol):
     """Interface through which the router sends messages to other sessions."""
 
     async def send(self, envelope: Envelope, address: Socket | OtherSession) -> Receipt:
-        """Hand *envelope* to the session at *address*, for its lead. Raises `SendRefused`.
+        """Hand *envelope* to the session at *address*, for its lead (first agent). Raises `SendRefused`.
 
         If that session does not listen, store the message in the outbox of this session.
         """
@@ -29,15 +29,15 @@ class BridgePort(Protocol):
 
 
 class AuthorityPort(Protocol):
-    """Interface through which the router sends messages to the root, over the socket of one agent.
+    """Interface through which the router sends messages to the root (supervisor process), over one agent's socket.
 
     These are the messages that stop the recipient or grant it something, which must not travel through files.
     """
 
     async def send(self, envelope: Envelope) -> Receipt:
-        """Return when the root has acted on *envelope*. Raises `SendRefused` with the reason if the root rejects it.
+        """Return when the root (supervisor process) has obeyed *envelope*. Raises `SendRefused` if the root rejects it.
 
-        After a cancellation the root may have acted or not.
+        After a cancellation it is unknown if the root obeys the message.
         """
         ...
 
@@ -55,7 +55,7 @@ class OutgoingMessage:
     traceparent: str | None = None
     time_to_live: float | None = TIME_TO_LIVE
     id: MessageId | None = None
-    """Fixed id of a message that several processes may send but that must arrive once; None: one per recipient."""
+    """Id of a message that must arrive once although several processes may send it; None: a new id per recipient."""
 
 
 @attrs.frozen(kw_only=True)
@@ -79,15 +79,15 @@ class Router:
     keys: Keys | None
     """None: messages are not signed."""
     local: Transport
-    """Transport for recipients that are tasks of this process; only it carries authority."""
+    """Transport for recipients that are tasks of this process, and for all members if `files` is None."""
     files: Transport | None = None
-    """Transport for the other members of the session."""
+    """Transport for members of the session in other processes; None if there are none."""
     bridge: BridgePort | None = None
     clock: Clock = attrs.field(factory=Clock)
     local_names: AbstractSet[str] = frozenset()
     """Names of the agents that are tasks of this process; the caller may change the set."""
     authority: AuthorityPort | None = None
-    """Port of the one agent that this router sends for; None if there is no root."""
+    """Connection of this router's only agent to the root (supervisor process); None if there is no root."""
     _sequences: dict[tuple[str, int, str], int] = attrs.field(factory=dict, init=False)
 
     @property
@@ -126,7 +126,7 @@ class Router:
         envelope = self._envelope(sender, name, draft, group)
         if isinstance(address, Socket | OtherSession):
             if self.bridge is None:
-                raise BridgeRefused(draft.to, "this session has no bridge")
+                raise BridgeRefused(draft.to, "this session has no bridge to other sessions; write to its own agents")
             return await self.bridge.send(envelope, address)
         return await self._select_transport(sender, name, draft.kind).send(envelope)
 
@@ -145,17 +145,17 @@ class Router:
         # The root decides if the sender of such a message is allowed.
         is_referred = draft.kind in REFERRED and self.authority is not None
         if sender.kind not in allowed and not is_referred:
-            raise refusal(f"only {' or '.join(sorted(allowed))} may")
+            raise refusal(f"only {' or '.join(sorted(allowed))} may send {draft.kind}; send plain text instead")
         if not isinstance(address, str):
-            raise refusal("it must be addressed to one agent of this session by name")
+            raise refusal(f"{draft.kind} must be addressed to one agent of this session; give its name as recipient")
         if draft.kind in ANSWERS and draft.in_reply_to is None:
-            raise refusal("it must name the request that it answers")
+            raise refusal(f"{draft.kind} must name the request that it answers; add the id of the request")
         if name == sender.name and not is_referred:
-            raise refusal("an agent cannot approve its own request")
+            raise refusal(f"an agent cannot send {draft.kind} to itself; name another agent as recipient")
         try:
             BODIES[draft.kind].from_body(draft.body)
         except ValueError as exc:
-            raise refusal(f"its body is not valid for this kind: {exc}") from exc
+            raise refusal(f"the body of the message is not a valid {draft.kind}; correct it: {exc}") from exc
 
     def _select_transport(self, sender: Sender, name: str, kind: MessageKind) -> Transport | AuthorityPort:
         if self.authority is not None and kind in REFERRED:
@@ -165,7 +165,7 @@ class Router:
         if self.authority is not None and kind in AUTHORITY:
             return self.authority
         if kind in AUTHORITY:
-            reason = "it is delivered only inside one process, and the recipient is in another"
+            reason = f"{kind} cannot be sent to an agent in another process; send plain text instead"
             raise NotAllowed(sender=sender.name, recipient=name, kind=kind, reason=reason)
         return self.files
 

@@ -24,7 +24,7 @@ class MessageValidator:
     """None: MACs are not checked."""
     clock: Clock
     trusted: Container[MessageDigest] = frozenset()
-    """Digests of messages that are accepted without a MAC: they were stored before any agent could forge one."""
+    """Digests of messages accepted without a MAC: they were stored before any agent of this session run started."""
 
     def rejection_reason(self, envelope: Envelope) -> tuple[DeadReason, str] | None:
         """Return why *envelope* must not be delivered, as a reason code and a sentence; None if it may be delivered."""

@@ -3,7 +3,7 @@
 StoreError
 ├── NotesUnusable     session notes, their template or their prompt are invalid
 ├── SummaryUnusable   a summary cannot replace a conversation; the next strategy is tried
-├── MemoryRefused     a write is not allowed: a path outside the store, a secret, content that is not text
+├── MemoryRefused     a path or a write is not allowed: outside the store, a link, a secret, content that is not text
 ├── BaseChanged       a memory differs from the content that its writer saw; carries the current content
 ├── StoreBusy         another process held the lock of the store for too long
 ├── CannotUndo        a change is unknown, or later changes depend on it
@@ -29,7 +29,7 @@ class SummaryUnusable(StoreError, ReasonError):
 
 @attrs.define(eq=False)
 class MemoryRefused(StoreError):
-    """A write to a memory is not allowed. Nothing has changed."""
+    """A path or a write is not allowed in a memory store. Nothing has changed."""
 
     path: str
     """Path of the memory, as the writer gave it."""

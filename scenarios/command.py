@@ -61,14 +61,14 @@ def record(*, session: str, output: Path | None, force: bool) -> None:
         path = output or Path(f"{found.id}{SUFFIX}")
         is_printed = str(path) == "-"
         if not force and not is_printed and path.exists():
-            raise UsageRefused(f"{path}: exists already; overwrite it with --force")
+            raise UsageRefused(f"the file {path} exists already; overwrite it with --force")
         recording = record_session(found, "recorded" if is_printed or output is None else path.stem)
         if not is_printed:
             path.write_text(recording.text)
     except ConfigInvalid as exc:
         raise UsageRefused(str(exc)) from exc
     except OSError as exc:
-        raise UsageRefused(f"{exc.filename}: {exc.strerror}") from exc
+        raise UsageRefused(f"{exc.filename} cannot be read or written: {exc.strerror}; correct this") from exc
     for remark in recording.remarks:
         click.echo(sanitize(f"note: {remark}"), err=True)
     with open_output():
@@ -79,7 +79,7 @@ def record(*, session: str, output: Path | None, force: bool) -> None:
 
 
 def summarize_trials(trials: list[FuzzTrial]) -> str:
-    """Return a line with the number of passed plans and the applied faults."""
+    """Return a line with the number of fault plans (fuzz runs) that passed, and of applied faults of each kind."""
     passed = sum(not trial.failures for trial in trials)
     faults = ", ".join(f"{count} {kind}" for kind, count in sorted(count_kinds(trials).items())) or "nothing"
     return f"{passed} of {len(trials)} plans passed; faults: {faults}"
@@ -96,7 +96,7 @@ def _print_trial(trial: FuzzTrial) -> None:
     if trial.failures:
         click.echo(sanitize("".join(f"  {line}\n" for line in trial.plan.text.splitlines())), err=True, nl=False)
     if trial.directory is not None:
-        click.echo(f"  kept in {trial.directory}", err=True)
+        click.echo(f"  the files are kept in {trial.directory}", err=True)
 
 
 @click.group()
@@ -145,7 +145,7 @@ def run(
         paths = [*(shipped_files() if is_all else ()), *map(find_scenario, names)]
         if not paths:
             hint = "pass names, files or --all; `coterie scenario list` prints the names"
-            raise ConfigInvalid("scenario", f"none given; {hint}")
+            raise ConfigInvalid("scenario", f"no scenario was given; {hint}")
         # All are loaded before any of them runs.
         chosen = [load_scenario(path) for path in paths]
         chosen = [each if faults is None else load_faults(faults, each) for each in chosen]
@@ -247,7 +247,7 @@ def _usage_errors() -> Iterator[None]:
 
 
 def _print_result(result: ScenarioResult, faults: Path | None) -> None:
-    """Print a result to standard error: one line, and the failures below it."""
+    """Print a result and its failures to standard error, and a command that repeats the run with the file *faults*."""
     runs = f", {result.runs} runs" if result.runs > 1 else ""
     verdict = "passed" if result.passed else "FAILED"
     click.echo(f"{verdict}  {result.scenario.name}  {result.seconds:.1f} s{runs}", err=True)
@@ -257,6 +257,6 @@ def _print_result(result: ScenarioResult, faults: Path | None) -> None:
         source = result.scenario.source
         name = source.stem if source in shipped_files() else source
         more = "" if faults is None else f" --faults {faults}"
-        click.echo(f"  again: coterie scenario run {name} --seed {result.seed}{more} --keep", err=True)
+        click.echo(f"  run it again: coterie scenario run {name} --seed {result.seed}{more} --keep", err=True)
     if result.directory is not None:
-        click.echo(f"  kept in {result.directory}", err=True)
+        click.echo(f"  the files are kept in {result.directory}", err=True)

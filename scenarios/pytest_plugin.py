@@ -53,7 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"{MARK}: test that runs a scenario file of --coterie-scenarios")
     for directory in _directories(config):
         if not directory.is_dir():
-            raise pytest.UsageError(f"--coterie-scenarios: {directory} is no directory; correct the path")
+            raise pytest.UsageError(f"--coterie-scenarios: {directory} is not a directory; correct the path")
         given = [_absolute(config, arg.partition("::")[0]) for arg in config.args]
         if not any(directory.is_relative_to(path) for path in given):
             config.args.append(str(directory))

@@ -35,7 +35,7 @@ class ScenarioOutcome:
     events: Sequence[SessionEvent]
     """All events except parts of streamed replies, by session and time: `agent`, `kind`, and `members` as in JSON."""
     files: Mapping[str, str]
-    """Texts of the workspace files after the run, by relative path, without files of `.git`."""
+    """Texts of the workspace files after the run, by relative path, without `.git`, links and files above `LARGEST`."""
     log: tuple[str, ...]
     """Canonical log of the run: lines without times and ids, which are equal for every run with this seed."""
     seconds: float
@@ -73,7 +73,7 @@ def read_name(path: Path) -> str | None:
 
 
 def find_file(name: str | Path, directories: Sequence[Path]) -> Path:
-    """Return the first file *name* in *directories*, or the shipped scenario *name*. Raises `ScenarioUnusable`."""
+    """Return the path of *name*: a file in *directories*, a path, or a shipped scenario. Raises `ScenarioUnusable`."""
     found = next((path for directory in directories if (path := directory / name).is_file()), None)
     if found is not None:
         return found

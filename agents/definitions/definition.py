@@ -37,7 +37,7 @@ class AgentDefinition:
     skills: tuple[str, ...] = ()
     """Names of the skills whose texts the agent gets with its first message."""
     memory: MemoryScope | None = None
-    """Scope of the memory that agents of this type share: all projects of the user, or one; None for no memory."""
+    """Sharing of the type's memory: all projects of the user, all users of a project, or neither; None: no memory."""
     background: bool = False
     """True if the parent continues its work without waiting for the agent's report."""
     process: Process = "own"
@@ -47,12 +47,12 @@ class AgentDefinition:
     hooks: tuple[Hook, ...] = ()
     """Commands of the user that run at events of agents of this type, such as before a tool call."""
     mcp_servers: tuple[str, ...] | None = None
-    """Names of the only MCP servers that the agent may use; None for all servers open to every agent."""
+    """Names of the only MCP servers that the agent may use; None for all servers not reserved for other types."""
     own_servers: tuple[ServerConfig, ...] = ()
     """MCP servers that the definition file configures for agents of this type only."""
     color: str | None = None
     """Color of the agent's name on a terminal, as `#rrggbb`; None if the definition sets no color."""
     initial_prompt: str | None = None
-    """Text put before the user's first message if this is the session's first agent; without a message, the task."""
+    """Text before the user's task, for the first agent of a session; if the user gives no task, it is the task."""
     scope: Scope
     source: Path | None = None

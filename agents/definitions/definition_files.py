@@ -10,7 +10,7 @@ from typing import Literal
 import attrs
 
 Severity = Literal["error", "warning", "note"]
-""""error": the file cannot be used. "warning": an entry has no effect. "note": an entry was ignored or corrected."""
+""""error": the file or directory cannot be used. "warning": a probable mistake in it. "note": only information."""
 MAX_BYTES = 1_000_000
 
 _CANDIDATE = re.compile(r"(?!readme\.md$)[^.].*\.md", re.IGNORECASE | re.DOTALL)
@@ -31,7 +31,7 @@ class FileProblem:
 
 
 def replacement_problem(path: Path, replaced: str, *, is_same_scope: bool) -> FileProblem:
-    """Return the problem that *path* replaces an earlier item, *replaced*: a warning in the same place, else a note."""
+    """Return the problem that *path* replaces the item *replaced*: a warning within one scope, otherwise a note."""
     return FileProblem(path=path, severity="warning" if is_same_scope else "note", reason=f"replaces {replaced}")
 
 

@@ -111,7 +111,7 @@ class FrontMatterFields:
         return self.front.lines.get(self.spelling.get(key, key), self.front.line or 1)
 
     def value(self, key: str) -> Value | None:
-        """Return the value of *key*, text without surrounding blanks; None if it is missing or empty."""
+        """Return the value of *key*, text without surrounding blanks; None if it is missing or empty text."""
         value = self.front.fields.get(self.spelling.get(key, key))
         return value.strip() or None if isinstance(value, str) else value
 

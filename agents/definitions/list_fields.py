@@ -65,7 +65,7 @@ def _split(text: str) -> list[str]:
 
 
 def parse_server_list(value: Value, report: ReportProblem) -> tuple[tuple[str, ...], tuple[ServerConfig, ...]]:
-    """Parse `mcpServers`: names of all MCP servers that agents of the type may use, and servers configured in it.
+    """Parse `mcpServers`: names of all MCP servers that agents of the type may use, and the servers that it defines.
 
     Invalid entries are left out and passed to *report*.
     """

@@ -209,7 +209,7 @@ def load_definitions(directory: Path) -> AgentDefinitions:
     """Load all agent definitions that apply to work in *directory*.
 
     Order: built-in, of the user, of the project in `.claude/agents`, of the project in `.coterie/agents`; a later
-    definition replaces an earlier one of the same name. Problems in files do not raise; they are in the result.
+    definition replaces an earlier one of the same name. Problems in these files do not raise; they are in the result.
     """
     return _load((scope, find_files(place)) for place, scope in definition_directories(directory).items())
 

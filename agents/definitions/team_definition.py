@@ -99,7 +99,7 @@ class TeamDefinition:
     def requests(self) -> tuple[SpawnRequest, ...]:
         """Return the requests that start the members as teammates, in the order of the team file.
 
-        A member's prompt is extended by a list of the tasks that are meant for it.
+        A member's prompt, if it has one, is extended by a list of the tasks that are meant for the member.
         """
         numbers, requests = self.numbers, []
         for member in self.members:
@@ -135,7 +135,7 @@ def team_briefing(team: TeamDefinition) -> str:
 
 
 def plan_notice(plan: PlanPolicy) -> str:
-    """Return a phrase that names the approver in *plan*: the lead, the user, the settings, or a rule with paths."""
+    """Return a phrase such as "the lead" for the approver of an agent's plan; for a rule, it contains the paths."""
     return f"the rule {', '.join(plan.paths)}" if plan.by == "rule" else APPROVERS[plan.by]
 
 

@@ -6,11 +6,11 @@ import msgspec
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """Base class of all events, the records in an event log. Readers ignore kinds and members that they do not know."""
+    """Base class of all events, in event logs or created by readers. Readers ignore unknown kinds and members."""
 
 
 class RunStarted(Event, tag="started", frozen=True):
-    """A run of the agent has started: the first run, or a later run after a resume."""
+    """A run of the agent has started: the first run, or a later run after a resume or restart."""
 
     session: str
     incarnation: int
@@ -60,7 +60,7 @@ class ToolEnded(Event, tag="tool_ended", frozen=True):
 
 
 class PermissionDecided(Event, tag="decided", frozen=True):
-    """A tool call was allowed or denied, or the user was asked. Calls that the mode simply allows have no event."""
+    """A tool call was allowed or denied, or the user was asked. Calls that the permission mode allows have no event."""
 
     tool: str
     verdict: str
@@ -94,13 +94,13 @@ class ProgressSummarized(Event, tag="progress", frozen=True):
 
     text: str
     turn: int
-    """Number of the agent's turn (model call) when the summary began."""
+    """Number of the agent's next turn (model call) when the summary began."""
     seconds: float
     cost_usd: str
 
 
 class Noticed(Event, tag="noticed", frozen=True):
-    """Warning: something in the user's files, or a message to the agent, was ignored or looks wrong."""
+    """Warning: something in the user's files, an MCP server, or a message to an agent was ignored or looks wrong."""
 
     source: str
     reason: str
@@ -120,7 +120,7 @@ class Finished(Event, tag="finished", frozen=True):
     turns: int
     usage: dict[str, int]
     cost_usd: str
-    """Exact cost of the run in dollars, as a decimal number."""
+    """Exact cost of the turns in dollars, as a decimal number; without calls of helpers, such as session notes."""
     error: str | None = None
     is_unreachable: bool = False
     """True if the run failed because the model API could not be reached."""

@@ -1,4 +1,4 @@
-"""Event log: one file of typed events for each process, with one event per line.
+"""Event log: a file of typed events for each agent and for the root (supervisor process), with one event per line.
 
 Events contain only data that no other file records. Messages and token usage are in the transcript (the stored
 conversation). A reader of a session merges the events of both files.
@@ -27,7 +27,7 @@ AnyEvent: Any = Union[EVENTS]  # noqa: UP007 - built from the tuple
 
 @attrs.define(eq=False)
 class EventLog:
-    """Writer of the event log of one process. No other process writes to the file."""
+    """Writer of the event log of one agent or of the root (supervisor process). The file has one writer at a time."""
 
     agent: str
     _clock: Clock

@@ -1,4 +1,4 @@
-"""Decoding of the events of a session, the events that exist only for readers, and reading a log backwards."""
+"""Decoding of a session's events, events that readers create from transcripts, and reading a log backwards."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -43,7 +43,7 @@ class ReplyRecorded(Event, frozen=True, kw_only=True, tag="replied"):
 
 
 class MailDelivered(Event, frozen=True, kw_only=True, tag="delivered"):
-    """The message recorded directly before contains mail from other agents; *ids* are the ids of this mail."""
+    """The message recorded directly before contains mail of other agents or the user; *ids* are the mail's ids."""
 
     ids: list[str]
 
@@ -53,13 +53,13 @@ class EpochBegan(Event, frozen=True, kw_only=True, tag="epoch"):
 
     epoch: int
     kept: int
-    """Number of content blocks at the start that stayed unchanged, tools and system prompt included."""
+    """Number of unchanged blocks at the start of the conversation, including tool definitions and system prompt."""
     messages: int
     """Number of messages in the conversation after the rewrite."""
 
 
 class LineUnreadable(Event, frozen=True, kw_only=True, tag="unreadable"):
-    """A line of an event log or a transcript (stored conversation) is damaged, so the reader skipped this line."""
+    """A line of an event log or of a transcript (stored conversation) is damaged. The reader skipped this line."""
 
     file: str
     """Path relative to the session directory."""
@@ -125,7 +125,7 @@ LOG_TAIL_BYTES = 1024 * 1024
 
 
 def last_agent_changes(session: SessionDirectory) -> dict[tuple[str, int], AgentChanged]:
-    """Return the last state event of each agent, by agent name and start number (incarnation). Blocks on the disk."""
+    """Return each agent's last state event, from the end of the root's log, by name and incarnation (start number)."""
     latest: dict[tuple[str, int], AgentChanged] = {}
     for session_event in read_log_backwards(session.directory / EVENT_LOG):
         if isinstance(event := session_event.event, AgentChanged):

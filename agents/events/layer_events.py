@@ -60,13 +60,13 @@ class Compacted(Event, tag="compacted", frozen=True):
     """Number of messages that were removed from the context."""
     kept: int
     words: int
-    """Number of user messages so far, including the task. They stay in the context; too long ones are truncated."""
+    """Number of texts of the user so far, including the task. They stay in the context; too long ones are truncated."""
     words_added: int
-    """Number of user messages that were added to the new context, because the summary does not quote them."""
+    """Number of texts of the user that were added again, because neither summary nor kept messages contain them."""
     restored: list[str]
     """Paths of recently read files whose content was added to the context again."""
     dropped: list[str]
-    """Paths, names and numbers from the last removed turns that the new context lacks; at most the first 200."""
+    """Paths, names and numbers that only the last removed turns contain, not the new context; at most the first 200."""
     dropped_count: int
     seconds: float
     cost_usd: str
@@ -75,7 +75,7 @@ class Compacted(Event, tag="compacted", frozen=True):
     skills: list[str] = msgspec.field(default_factory=list)
     """Names of the skills whose text was added to the context again."""
     passed_over: dict[str, str] = msgspec.field(default_factory=dict)
-    """Reasons why cheaper ways to summarise were not used, by strategy such as `notes`."""
+    """Reasons why cheaper sources of the summary were not used, by source: `notes`, or `summary` for a model call."""
 
 
 class SkillLoaded(Event, tag="skill_loaded", frozen=True):
@@ -105,7 +105,7 @@ class Recalled(Event, tag="recalled", frozen=True):
     candidates: int
     chosen: list[str]
     left_out: dict[str, str]
-    """Reasons why other memories were not chosen, by file path; at most the first 20."""
+    """Reasons why the other memories were not shown, by file path; at most the first 20."""
     bytes: int
     """Size in bytes of the texts of all chosen memories, as they are shown to the model."""
     seconds: float
@@ -128,7 +128,7 @@ class Dreamed(Event, tag="dreamed", frozen=True):
 
     state: Literal["starting", "updating", "completed", "failed", "killed"]
     change: str | None = None
-    """Id with which the user can show or undo the changes of the dream; None if the dream proposed no change."""
+    """Id with which the user can show or undo the changes of a completed dream; None if it proposed no change."""
     applied: int = 0
     """Number of proposed hunks (changed passages) that were applied to the memory."""
     waiting: int = 0
@@ -165,7 +165,7 @@ class WindowFilling(Event, tag="window_filling", frozen=True):
 
 
 class LayerFailed(Event, tag="layer_failed", frozen=True):
-    """A layer (such as notes, memory or mail) has failed. The agent continues without its result."""
+    """A part of an agent, such as notes or mail, has failed. The agent continues, unless the part is `control`."""
 
     layer: str
     reason: str

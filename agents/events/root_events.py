@@ -21,7 +21,7 @@ class ApprovalAsked(Event, tag="approval_asked", frozen=True):
     """Name of the agent that waits."""
     incarnation: int
     by: str
-    """Approver that must decide: `lead` (the first agent of the session), `human` or `rule`."""
+    """Approver that was asked: `lead` (the first agent of the session), `human` (the user) or `rule`."""
     subject: str
     """First line of the plan, or text of the tool call, that needs the approval."""
 
@@ -58,7 +58,7 @@ class McpChanged(Event, tag="mcp_changed", frozen=True):
 
 
 class Budgeted(Event, tag="budgeted", frozen=True):
-    """Budget: the dollars that all agents of the session may spend together. Emitted when the root process starts."""
+    """Budget of the session in dollars. Emitted when the root starts, except for a new session without a budget."""
 
     dollars: str | None
     """Exact dollars, as a decimal number; None for no limit."""
@@ -71,11 +71,11 @@ class AgentChanged(Event, tag="agent_changed", frozen=True):
     incarnation: int
     state: AgentState
     what: str = ""
-    """Description of what the agent waits for, or why it has ended."""
+    """Details of the state: what the agent waits for, or why it was restarted, has stalled or has ended."""
     pid: int | None = None
     parent: str | None = None
     report: str | None = None
-    """Id of the message with the report to the parent, for an agent that has ended."""
+    """Id of the message with the report to the parent, for an agent that has ended; None without a parent."""
 
 
 class CleanedUp(Event, tag="cleaned_up", frozen=True):
@@ -89,6 +89,6 @@ class CleanedUp(Event, tag="cleaned_up", frozen=True):
     mended: list[str]
     """One line for each repaired problem: the kind of the problem, and the repair."""
     failures: list[str]
-    """Processes and files that could not be killed or repaired, with the reason."""
+    """One line for each process that was not killed, problem that was not repaired, and error of the cleanup daemon."""
     is_taken_over: bool = False
     """True if a new root process has resumed the session first, so that the daemon repaired nothing."""

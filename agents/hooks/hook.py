@@ -25,11 +25,11 @@ HookEvent = Literal[
 ]
 HOOK_EVENTS: tuple[HookEvent, ...] = get_args(HookEvent)
 ENDS: frozenset[HookEvent] = frozenset({"Stop", "SubagentStop", "TeammateIdle"})
-"""Events at the end of an agent's work, of which each agent has one: for the lead, a subagent or a teammate."""
+"""Events at the end of an agent's work: `Stop` for the lead (first agent), the others for subagents and teammates."""
 
 DEFAULT_TIMEOUT = 60.0
 LONGEST_TIMEOUT = 600.0
-"""Maximum timeout of a hook in seconds; an agent without any activity for longer is considered stalled."""
+"""Maximum timeout of a hook in seconds; less than the default time after which a silent agent counts as stalled."""
 MATCH_ALL = ("", "*")
 
 _NAMES = re.compile(r"[\w|]+")
@@ -57,7 +57,7 @@ class Hook:
     command: str
     """Command line that a shell runs."""
     matcher: str = ""
-    """Pattern that the tool, trigger or agent type of the event must match; see `matches`."""
+    """Pattern that the subject of the event, such as a tool, trigger or agent type, must match; see `matches`."""
     timeout: float = DEFAULT_TIMEOUT
     """Seconds after which the command is killed."""
     source: str
@@ -65,7 +65,7 @@ class Hook:
 
 
 def content_of(hooks: Iterable[Hook]) -> bytes:
-    """Return bytes that are the same only for hooks of the same behavior, to store which hooks the user approved."""
+    """Return bytes that are equal only for equal events, matchers, commands and timeouts, to store approved hooks."""
     return json.dumps([[hook.event, hook.matcher, hook.command, hook.timeout] for hook in hooks]).encode()
 
 
@@ -105,7 +105,7 @@ def matching_hooks(hooks: Iterable[Hook], event: HookEvent, subject: str) -> lis
 
 @attrs.frozen
 class HookProblem:
-    """Problem in the hooks of a file: the entry at *place* has no effect, or a default is used."""
+    """Problem in the hooks of a file: the entry at *place* has no effect, or the default timeout is used."""
 
     place: JsonKeyPath
     reason: str
@@ -121,7 +121,7 @@ class HookParser:
     """Events in the file that only other products have, so that their hooks do not run."""
 
     def parse(self, value: object) -> tuple[Hook, ...]:
-        """Return the hooks in *value*, lists of groups by event, in file order. Never raises: see `problems`."""
+        """Return the hooks in *value*, a mapping from event to list of hooks. Adds to `problems`; never raises."""
         if not isinstance(value, Mapping):
             self._add_problem((), f"hooks must be a table of events, not {_type_name(value)}")
             return ()

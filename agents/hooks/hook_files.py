@@ -38,11 +38,11 @@ class HookSource:
     owner: FileOwner
     hooks: tuple[Hook, ...] = ()
     problems: tuple[str, ...] = ()
-    """One line for the user for each problem in the file, with the correction."""
+    """One line for the user for each problem in the file, with the path and, if known, the line number."""
     note: str | None = None
     """Line for the user about hooks for events of other products, which do not run; None if there are no such hooks."""
     is_off: bool = False
-    """True if the file switches off all hooks of its owner in `.claude` files."""
+    """True if this file disables all hooks of `.claude` files; in a file of a project, only hooks of the project."""
 
     @property
     def content(self) -> bytes:
@@ -66,7 +66,7 @@ def hook_sources(directory: Path, settings: HookSettings, managed: Path = MANAGE
 
 
 def definition_source(definition: AgentDefinition) -> HookSource:
-    """Return the hooks of an agent definition as a source without problems; `coterie agents check` reports problems."""
+    """Return the hooks of an agent definition as a source without problems, which `coterie agents check` reports."""
     owner: FileOwner = "project" if definition.scope in ("claude", "project") else "user"
     return HookSource(path=definition.source or Path(definition.name), owner=owner, hooks=definition.hooks)
 
@@ -125,7 +125,7 @@ def _read_hooks(path: Path, owner: FileOwner, value: Any, line_of: LineOf) -> Ho
 def _parse(
     path: Path, owner: FileOwner, language: str, parse: Callable[[str], Any]
 ) -> tuple[str, Any] | HookSource | None:
-    """Read *path* and return its text and its value by *parse*; None if the file does not exist.
+    """Read *path* and return its text, and the result of *parse* for it; None if the file does not exist.
 
     If it cannot be read or parsed, returns a source with the problem. Never blocks on a named pipe.
     """
@@ -171,7 +171,7 @@ class HookSelection:
 
 
 def select_hooks(directory: Path, sources: Iterable[HookSource]) -> HookSelection:
-    """Separate *sources* for work in *directory* by approval. Blocks. Raises `ConfigInvalid` for damaged approvals."""
+    """Separate *sources* with hooks into approved and waiting ones for *directory*. Blocks. Raises `ConfigInvalid`."""
     record = TrustedContents.of(project_root(directory), "hooks")
     found = [source for source in sources if source.hooks]
     waiting = [source for source in found if source.owner == "project" and source.content not in record]
@@ -180,5 +180,5 @@ def select_hooks(directory: Path, sources: Iterable[HookSource]) -> HookSelectio
 
 
 def approve_sources(directory: Path, sources: Iterable[HookSource]) -> None:
-    """Record that the user approves the current hooks of *sources*. Blocks; raises as `TrustedContents.approve`."""
+    """Record the user's approval of the hooks of *sources*. Blocks. Raises `ConfigInvalid`, `OSError`, `Timeout`."""
     TrustedContents.of(project_root(directory), "hooks").approve(*(source.content for source in sources))

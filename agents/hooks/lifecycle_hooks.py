@@ -32,13 +32,13 @@ class StopHook:
     subject: str = ""
     facts: Mapping[str, Any] = attrs.field(factory=dict)
     is_ending: Callable[[], bool] = lambda: False
-    """Returns True if the agent was asked to shut down; then no hooks run."""
+    """Function that returns True if the agent was asked to shut down; then no hooks run."""
     _objections: int = attrs.field(default=0, init=False)
 
     async def on_stop(self, agent: Agent, text: str) -> Sequence[bytes]:
-        """Run the hooks; return the reasons of those that block as one block, with which the agent continues.
+        """Run the hooks; return a content block with the reasons of those that object, so that the agent continues.
 
-        Returns nothing, so that the agent stops, if no hook blocks, or after `MAX_OBJECTIONS` in a row.
+        Empty, so that it stops, if no hook objects or one ends the run, at a shutdown, or after `MAX_OBJECTIONS`.
         """
         if self.is_ending():
             return ()
@@ -64,14 +64,14 @@ class CompactionHook:
 
     hooks: HookRegistry
     on_restarted: Callable[[Agent], Awaitable[None]] | None = None
-    """Called after a compaction, when the conversation has a new beginning; None if nothing is to be called."""
+    """Called after a compaction, for example to run the SessionStart hooks; None if nothing is to be called."""
     _objections: int = attrs.field(default=0, init=False)
 
     async def objection(self, agent: Agent, trigger: Trigger) -> str | None:
         """Run the PreCompact hooks, and return their reasons against the compaction; None if it may proceed.
 
-        An automatic compaction proceeds despite the hooks if the context window is full, or after `MAX_OBJECTIONS` in a
-        row.
+        An automatic compaction proceeds despite the hooks if the API rejected the prompt as too long, if the context
+        window is full, or after `MAX_OBJECTIONS` in a row.
         """
         name = _trigger_name(trigger)
         decision = await self.hooks.fire("PreCompact", name, trigger=name, custom_instructions="")
@@ -142,7 +142,7 @@ def hook_message_block(event: HookEvent, text: str) -> bytes:
 
 @attrs.frozen(kw_only=True)
 class ToolCallHooks:
-    """Function (a `Caller`) that executes tool calls of an agent, with the user's hooks before and after each call.
+    """Function (a `Caller`) that executes an agent's tool calls, with hooks before a call and after a successful one.
 
     The conversation keeps the input as the model sent it. An input that a hook has changed is validated like any other,
     and permissions are checked against the changed input.

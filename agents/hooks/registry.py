@@ -106,7 +106,7 @@ class HookOutput:
 
     decision: OutputDecision = "none"
     reason: str = ""
-    """Reason of the decision, as a text for the model; if the hook failed, a text for the user."""
+    """Reason of the decision, for the model and the event log; if the hook failed, the failure, for the event log."""
     context: str = ""
     """Additional information for the model; empty for none."""
     updated_input: Mapping[str, Any] | None = None
@@ -133,7 +133,7 @@ class HookDecision:
 
     @property
     def refusal(self) -> str | None:
-        """Reasons of all hooks that block the action or end the run, one per line; None if no hook does."""
+        """Reasons of all hooks that block, and of the first that ends the run, one per line; None if no hook does."""
         return "\n".join((*self.objections, *(() if self.stop is None else (self.stop,)))) or None
 
     @property
@@ -221,9 +221,7 @@ def _decision(event: HookEvent, value: dict[str, Any], own: dict[str, Any]) -> t
         decisions |= {"deny": "block", "allow": "allow", "ask": "ask", "approve": "allow"}
     if not isinstance(given, str | None) or given not in decisions:
         known = ", ".join(repr(each) for each in decisions if each is not None)
-        raise _InvalidOutput(
-            f"in the JSON output of this hook, the decision is {given!r}; for {event} it can be {known}"
-        )
+        raise _InvalidOutput(f"in the JSON output of this hook, the decision is {given!r}; for {event} use {known}")
     if decisions[given] == "block" and event in CANNOT_BLOCK:
         raise _InvalidOutput(
             f"{event} has already happened, so this hook cannot block it; remove the decision {given!r}"
@@ -246,7 +244,7 @@ class HookRegistry:
 
     hooks: tuple[Hook, ...]
     facts: Callable[[], Mapping[str, Any]]
-    """Returns the input that every hook gets: the session, the transcript, the directory, the permission mode."""
+    """Function that returns the input common to all hooks: session, transcript, directory, permission mode, agent."""
     directory: Path
     """Working directory in which the hook commands run."""
     environment: Mapping[str, str]

@@ -13,7 +13,7 @@ Request = TypeVar("Request")
 
 @asynccontextmanager
 async def run_in_background(function: Callable[[], Awaitable[None]], name: str) -> AsyncIterator[None]:
-    """Context manager that runs *function* as a background task. The end of the block cancels the task."""
+    """Return a context manager that runs *function* in a background task; the end of its block cancels the task."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(function, name=name)
         try:
@@ -45,13 +45,13 @@ class BackgroundTask(ABC, Generic[Request]):
         return self._is_active or self._pending is not None
 
     def submit(self, request: Request) -> None:
-        """Let the background task handle *request* as soon as it is free; replaces a waiting request. Never blocks."""
+        """Let the background task handle *request* after a running one; replaces a waiting one. Ignored if not open."""
         if self.is_open:
             self._pending = request
             self._submitted.set()
 
     async def wait_until_idle(self) -> None:
-        """Wait until no request is handled or waits; this may take several model calls."""
+        """Wait until no request is handled or waits, and no `exclusive` block runs; may take several model calls."""
         while self.is_busy:
             await self._finished.wait()
 
@@ -63,7 +63,7 @@ class BackgroundTask(ABC, Generic[Request]):
 
     @asynccontextmanager
     async def exclusive(self) -> AsyncIterator[None]:
-        """Wait until no request is handled, then delay all requests until the block ends, so that it runs alone."""
+        """Wait until no request is handled or waits; then delay new ones until the block ends, so it runs alone."""
         await self.wait_until_idle()
         self._is_active = True
         try:

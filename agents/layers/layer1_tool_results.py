@@ -48,7 +48,7 @@ class ToolResultStorage:
     def _cap(self, tool: Tool | None) -> int | None:
         """Return the number of characters over which a result of *tool* is stored in a file.
 
-        None for an unknown tool, and for a tool that limits its results itself.
+        None for an unknown tool, and for a tool such as Read that itself keeps its results short.
         """
         if tool is None or tool.result_cap is None:
             return None

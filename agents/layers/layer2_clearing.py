@@ -35,7 +35,7 @@ API_MARGIN_PART = 8
 
 @attrs.define(eq=False)
 class _OldResults:
-    """Base class of the clearing mechanisms: finds old tool results in the conversation and removes them."""
+    """Base class of mechanisms that clear: finds old tool results in the conversation and can remove them."""
 
     settings: ClearingSettings
     _results: ClearableResults
@@ -47,7 +47,7 @@ class _OldResults:
     def leave_out(self, agent: Agent, *, counts_small: bool = False) -> tuple[int, int]:
         """Rewrite the conversation without old tool results; return their number and their estimated tokens.
 
-        The newest `settings.keep` results stay. With *counts_small*, these also include results too small to clear.
+        The newest `settings.keep` results stay; with *counts_small*, small and already cleared ones count as such.
         """
         results, keep = self.find_old(agent), self.settings.keep
         kept = self._results.newest(keep) if counts_small else {result.id for result in results[-keep:]}
@@ -76,10 +76,10 @@ class ClearByTime(_OldResults):
 
 @attrs.define(eq=False)
 class ClearByCache(_OldResults):
-    """Mechanism `cache`: asks the API to delete old results from its prompt cache; no earlier byte changes."""
+    """Mechanism `cache`: asks the API to delete old results from its prompt cache; earlier messages stay unchanged."""
 
     def add_blocks(self, agent: Agent, answers: Sequence[ToolAnswer]) -> AddedBlocks:
-        """Return a block that deletes old results from the cache if there are too many; later requests repeat it."""
+        """Return a block that deletes old results from the prompt cache; empty if they are few or the cache expired."""
         waiting = self.find_old(agent)
         coming = sum(answer.tool is not None and answer.tool.is_clearable for answer in answers)
         if len(waiting) + coming <= self.settings.trigger or is_cold(agent):
@@ -165,7 +165,7 @@ def is_cold(agent: Agent) -> bool:
 
 
 def announce_clearing(agent: Agent, mechanism: Mechanism, results: int, before: int, after: int) -> None:
-    """Emit the event of cleared *results*, and announce the cache miss, so that it is not reported as unexpected."""
+    """Emit the event that *results* (a number) were cleared; announce the cache miss, so that it causes no event."""
     agent.announced.append(f"results cleared by {mechanism}")
     agent.emit(
         ResultsCleared(
@@ -187,7 +187,7 @@ class MediaClearing:
     """Step after a rejected request: removes images and PDF pages if they are too large or too many for the API."""
 
     async def on_overflow(self, agent: Agent, overflow: PromptTooLong) -> bool:
-        """Rewrite the conversation without older images and PDF pages; return False if the text alone is too long."""
+        """Remove older images and PDF pages of tool results if the API rejected media; False if none were removed."""
         segments = agent.conversation.segments
         found = find_media_results(segments) if overflow.is_media else {}
         if not found:

@@ -81,7 +81,7 @@ class NotesWriter:
     pinned_sections: Sequence[PinnedSection]
 
     async def update(self, agent: Agent, start: HelperStart, spending: UpdateCost) -> tuple[NotesDocument, list[str]]:
-        """Let a helper edit the notes until they cover the conversation in *start*, then write the pinned sections.
+        """Let a helper (fork of the agent) edit the notes to cover the conversation in *start*; add pinned sections.
 
         Returns the notes, and the headings of the sections that were truncated to their limit. Each edit and the end of
         the update replace the whole file; cancellation keeps the edits made so far. Raises `NotesUnusable` and
@@ -98,7 +98,7 @@ class NotesWriter:
             until=spending.count_reply,
         )
         if spending.failure is not None:
-            raise NotesUnusable(f"an edit failed: {spending.failure} (the next update of the notes tries again)")
+            raise NotesUnusable(f"an edit of the notes failed; the next update tries again: {spending.failure}")
         if not spending.edits:
             reason = f"the model made no edit of the notes and stopped with {reply.stop_reason}"
             raise NotesUnusable(f"{reason}; the next update tries again")
@@ -160,7 +160,7 @@ def _prompt(path: Path, facts: Mapping[str, str]) -> str:
     for name in _REQUIRED:
         if name not in find_slots(text):
             raise ConfigInvalid(
-                str(path), f"has no slot {{{{{name}}}}}, but a prompt for session notes needs it; add it to the file"
+                str(path), f"the prompt for session notes needs the slot {{{{{name}}}}}; add it to this file"
             )
     return text
 
@@ -171,13 +171,13 @@ def _user_text(path: Path) -> str:
         if content is None:
             raise ConfigInvalid(
                 str(path),
-                "does not exist, but a setting in [layers.notes] names it; create the file or change the setting",
+                "the file that [layers.notes] names does not exist; create it or change the setting",
             )
         return content.decode()
     except (OSError, UnicodeDecodeError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else "not UTF-8"
         hint = "correct the file, or the setting in [layers.notes] that names it"
-        raise ConfigInvalid(str(path), f"cannot be read: {reason}; {hint}") from exc
+        raise ConfigInvalid(str(path), f"the file cannot be read: {reason}; {hint}") from exc
 
 
 DIRECTIVE = 1_000
@@ -218,7 +218,7 @@ class SessionNotesLayer(BackgroundTask[HelperStart]):
     _compaction: CompactionSettings | None = None
     """Settings of compaction if it may use the notes as a summary; None otherwise.
 
-    The schedule then reserves money for an update shortly before a compaction.
+    If set, the schedule of updates reserves money for an update shortly before a compaction.
     """
     _is_teammate: bool = True
     """False if the agent ends after a reply without tool calls, so that an update after such a reply is useless."""

@@ -56,7 +56,7 @@ class ExtractionResult:
         return bool(written) and not failed
 
     def changed(self, change: MemoryChange) -> None:
-        """Add *change*, a memory that the helper has written, to the changes, and emit an event for it."""
+        """Add *change*, made by the helper to a memory file, to the list of changes, and emit an event for it."""
         self.changes.append(change)
         self._agent.emit(MemoryChanged(path=change.path, change=change.id, action=change.action, by="extraction"))
 
@@ -79,7 +79,7 @@ class Extraction(BackgroundTask[HelperStart]):
     _author: Callable[[], Author]
     """Function that returns the agent and its turn, as author of changes in the history of the memory store."""
     _authority: Authorizer | None = None
-    """Permission rules of the agent, whose denials apply to the helper too; None to apply no rules."""
+    """Permission rules of the agent, whose denials apply to the helper (fork of it) too; None to apply no rules."""
     _schedule: ExtractionSchedule = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -93,7 +93,7 @@ class Extraction(BackgroundTask[HelperStart]):
             self._agent.report_failure(PURPOSE, f"the extraction of memories {reason}")
 
     def on_run_finished(self) -> None:
-        """Request an extraction after a run of the agent, if one is due or still running; does not wait for it."""
+        """Request an extraction after a run of the agent, if it is due or an earlier one is running; does not wait."""
         self._schedule = self._schedule.after_run()
         if self.is_busy or self._schedule.is_due(self._agent.turn):
             self.submit(HelperStart.of(self._agent))
@@ -101,8 +101,8 @@ class Extraction(BackgroundTask[HelperStart]):
     async def run_now(self) -> MemoryExtracted | None:
         """Extract memories on request of the user, even if the agent wrote memories itself, and wait for the end.
 
-        If no turn is new since the last extraction, the extraction reads the whole conversation. Returns the emitted
-        event; None on failure. Cancellation stops the extraction immediately and keeps the memories written so far.
+        If no turn is new since the last extraction, it reads the whole conversation. Returns the emitted event; None if
+        an error ended the extraction. Cancellation stops it immediately and keeps the memories written so far.
         """
         async with self.exclusive():
             return await self._extract(HelperStart.of(self._agent), is_by_hand=True)
@@ -128,7 +128,7 @@ class Extraction(BackgroundTask[HelperStart]):
             return None
 
     async def _ask(self, start: HelperStart, taken: ExtractionResult) -> str | None:
-        """Let a helper save memories from the turns not read yet; return an error line, or None on success.
+        """Let a helper (fork of the agent) save memories from unread turns; return an error line, or None on success.
 
         Cancellation keeps the memories written so far. Raises as `run_helper` does, and `OSError`.
         """

@@ -29,7 +29,7 @@ _RESPONSES: Mapping[str, MessageKind] = {
 }
 """Kind of message that answers a request, by kind of the request; other messages leave the request unanswered."""
 _FROM_AGENTS = ("lead", "peer")
-"""Kinds of senders whose text messages need an answer. The user reads the model's text; the system needs none."""
+"""Kinds of senders whose text messages must be answered by a message. User and system need no such answer."""
 
 
 def _needs_reply(envelope: Envelope) -> bool:
@@ -123,7 +123,7 @@ BATCH = 50
 
 @attrs.define(eq=False)
 class Messaging:
-    """Pipeline step that adds received mail (messages of other agents) to the user message after a turn's tool calls.
+    """Pipeline step that adds received mail (of agents or the user) to the user message after a turn's tool calls.
 
     Mail is acknowledged to its mailbox before the next model call, after it was written to the transcript. After a
     crash, mail that was not acknowledged is delivered again and recognised by its id. A shutdown request takes effect
@@ -131,7 +131,7 @@ class Messaging:
     """
 
     _inbox: Inbox
-    """Inbox of the agent. Its shutdown requests are trusted, so it must be a `MergedInbox` or of this process only."""
+    """Inbox of the agent: a `MergedInbox` or one with mail of this process only, as shutdown requests are obeyed."""
     shutdown: ShutdownState = attrs.field(factory=ShutdownState, init=False)
     _delivered: list[MessageId] = attrs.field(factory=list, init=False)
     """Ids of messages that are in the transcript or were acted upon, but are not acknowledged to the mailbox yet."""
@@ -154,7 +154,7 @@ class Messaging:
 
     @property
     def unacknowledged(self) -> list[MessageId]:
-        """Ids of messages that were added to the conversation and are not acknowledged to the mailbox yet."""
+        """Ids of messages that were given to the model or acted upon, but are not acknowledged to the mailbox yet."""
         return list(self._delivered)
 
     def poll(self) -> bool:
@@ -166,10 +166,10 @@ class Messaging:
         return self.has_work
 
     def add_blocks(self, agent: Agent, answers: Sequence[ToolAnswer]) -> AddedBlocks:
-        """Return received mail as one text block for the next user message; a failure of the mailbox is an event.
+        """Return received mail as one text block for the next user message; an unreadable mailbox causes an event.
 
-        The caller must write block and record to the transcript before the next `before_call`, which acknowledges the
-        mail. The record also lists the earlier messages that the tool calls in *answers* have answered.
+        The caller must write the block and its record to the transcript before the next `before_call`, which
+        acknowledges the mail. The record also lists earlier messages that the tool calls in *answers* have answered.
         """
         try:
             self._receive_new()

@@ -18,7 +18,7 @@ def mail_block(envelopes: Iterable[Envelope]) -> bytes:
 
 
 def message_text(envelope: Envelope, limit: int | None = None) -> str:
-    """Return a message in XML tags for the model; a body over *limit* bytes is cut, with a hint how to find it all."""
+    """Return a message in XML tags for the model; a text over *limit* bytes is cut, with a hint to find all of it."""
     if isinstance(report := _parse_body(envelope), TaskNotification):
         return _notification(envelope, report, limit)
     facts = {

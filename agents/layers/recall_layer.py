@@ -63,7 +63,7 @@ class MemoryRecall(BackgroundTask[str]):
     _bytes: int = attrs.field(init=False)
     """Bytes of all memories that were ever shown to this agent; the setting `session_bytes` limits them."""
     _query: str | None = attrs.field(init=False)
-    """Text of the last search, to search for each user text only once; None if there was no user text."""
+    """Last text of the user for which a search was requested, to request none twice in a row; None before any text."""
     _ready: dict[str, str] = attrs.field(factory=dict, init=False)
     """Found memories that the next message will show: the text for the model by file path, best first."""
 
@@ -100,7 +100,7 @@ class MemoryRecall(BackgroundTask[str]):
             self.begin(agent.user_texts[-1])
 
     def take_found(self) -> AddedBlocks:
-        """Return found memories for the next message, only once; the caller must write that message with the record."""
+        """Return found memories, once, with a transcript record; the caller must write both with the next message."""
         known, ready, self._ready = self._known(), self._ready, {}
         texts = {file: text for file, text in ready.items() if file not in known}
         if not texts:

@@ -36,7 +36,7 @@ class RecallCaller:
     client: ModelClient
     identity: Identity
     turn: int = 1
-    """Number of this request among the requests of the caller that select memories, from 1."""
+    """Number of this request, from 1, counted over the requests of the agent or command that select memories."""
     tools: Sequence[str] = ()
     """Names of the tools that the agent used last, latest first; empty for a command of the user."""
 

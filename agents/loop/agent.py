@@ -139,7 +139,7 @@ Caller = Callable[["Agent", dict[str, Any]], Awaitable[ToolResult]]
 
 
 async def call_without_hooks(agent: "Agent", call: dict[str, Any]) -> ToolResult:
-    """Execute *call*, unless the agent's permissions deny it. Used by agents without hooks (the user's commands)."""
+    """Execute *call*, unless the agent's permissions deny it. Runs no hooks; the default `caller` of an agent."""
     return await call_tool(agent.tools, call["name"], call["input"], agent.workspace, agent.denial)
 
 
@@ -167,13 +167,13 @@ class Agent:
     turn: int = 1
     """Number of the next turn (one model call with its tool calls), from 1. A retried call keeps its number."""
     replied_at: float | None = None
-    """Time at which the last reply was recorded, in seconds since 1970; None before the first reply."""
+    """Time of the last recorded reply, or start of a later refresh call, in seconds since 1970; None before a reply."""
     announced: list[str] = attrs.field(factory=list)
     """Known reasons, such as a compaction, why the next reply will miss the prompt cache; such misses emit no event."""
     user_texts: list[str] = attrs.field(factory=list)
-    """The agent's task and all texts that the user wrote to it, oldest first. A compaction keeps them verbatim."""
+    """The agent's task and all texts that the user wrote to it, oldest first. A compaction shortens only long ones."""
     open_mail: dict[str, UnansweredMessage] = attrs.field(factory=dict)
-    """Messages of other agents that expect an answer and have none yet, by id."""
+    """Received messages that need an answer and have none yet, by message id."""
     request_counts: Counter[str] = attrs.field(factory=Counter)
     """Number of model requests so far by purpose, such as session notes; requests of the agent's turns are excluded."""
     fork_of: str | None = None
@@ -200,7 +200,7 @@ class Agent:
         self.pipeline = self.build_pipeline(self)
 
     def add_preface(self, blocks: Iterable[bytes]) -> None:
-        """Collect *blocks* with which the next message will begin, after blocks of earlier calls."""
+        """Collect *blocks* with which the next message will begin, behind blocks that were collected before."""
         self.preface = (*self.preface, *blocks)
 
     def append_message(self, role: Role, blocks: Sequence[bytes], *also: Addition) -> None:
@@ -241,7 +241,7 @@ class Agent:
         shared: bytes | None = None,
         purpose: str = "turn",
     ) -> ModelRequest:
-        """Create the model request for *rendered*, the bytes of *conversation*. The numbers are as in `CallFacts`."""
+        """Create the model request for *rendered*, the bytes of *conversation*; see `CallFacts` for other arguments."""
         return ModelRequest(
             body=rendered.chunks,
             model=self.model,

@@ -20,7 +20,7 @@ class WindowMeter:
     _cached: int | None = None
 
     def resume(self, usage: Usage, counted: int, epoch: int) -> None:
-        """Set the count to the *usage* of a reply; *counted* segments and *epoch* (rewrites) are those of that time."""
+        """Set the count to the *usage* of a reply. The conversation then had *counted* segments and this *epoch*."""
         self._tokens, self._counted, self._epoch = usage.total, counted, epoch
         self._cached = usage.prompt - usage.input
 

@@ -52,7 +52,7 @@ class TextStream:
 OUTPUT_SIZES = (8_000, 16_000, 32_000, 64_000)
 """Values of `max_tokens`, tried in this order: a reply that the limit cut off is requested again with the next one."""
 READERS = 10
-"""Maximum number of tool calls that run at the same time: calls that only read, or calls that start agents."""
+"""Maximum number of consecutive tool calls that run at the same time, if all only read or all start agents."""
 INTERRUPTED = ToolResult(
     text="The run was interrupted before this call had a result. It may or may not have taken effect.", is_error=True
 )
@@ -116,9 +116,9 @@ async def run_loop(agent: Agent, limits: RunLimits) -> RunEnded:
 
 
 def close_open_calls(agent: Agent) -> int:
-    """Append an error as the result of each tool call that a crash interrupted, and return the number of these calls.
+    """Append an error as the result of each tool call without result, and return the number of these calls.
 
-    The calls are not run again, because they may have had effects before the crash.
+    The calls are not run again, because they may have had effects before a crash or cancellation.
     """
     open_calls = agent.conversation.open_tool_uses
     if open_calls:
@@ -164,7 +164,7 @@ async def _ending(agent: Agent, run: _Run, reply: Reply) -> EndReason | None:
 
 
 async def _recover(agent: Agent, run: _Run, overflow: PromptTooLong) -> bool:
-    """Shorten a conversation that is too long for the API, once between two replies; return True if it is shorter."""
+    """Shorten a conversation too long for the API, at most once per complete reply; return True if it is shorter."""
     if run.has_recovered:
         return False
     run.has_recovered = True
@@ -283,7 +283,7 @@ def _batches(tools: Mapping[str, Tool], calls: Sequence[dict[str, Any]]) -> Iter
 
 
 async def _answer(agent: Agent, run: _Run) -> None:
-    """Append one user message: the tool results of the turn, as the steps changed them, and blocks that steps add."""
+    """Append one user message: the turn's tool results, after changes by the steps, and the blocks that steps add."""
     answers: Sequence[ToolAnswer] = [
         ToolAnswer(call=call, tool=agent.tools.get(call["name"]), result=run.results.get(call["id"], INTERRUPTED))
         for call in run.calls

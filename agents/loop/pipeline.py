@@ -70,7 +70,7 @@ class Row:
     setting: str | None = None
     """Key of the setting that switches the step on or off; None if the step is always on."""
     roles: tuple[PipelineRole, ...] = ("agent", "fork")
-    """Kinds of agents that run the step. A fork must not change the cached prompt that it shares with its parent."""
+    """Kinds of agents that run the step: "fork" for one begun with its parent's conversation, "agent" for any other."""
 
 
 RESULTS = "layers.results.enabled"
@@ -197,8 +197,8 @@ def disabled_settings(
 ) -> frozenset[str]:
     """Return the keys of the settings that switch steps off, for `arrange`.
 
-    *header* has the parameters of a conversation that has begun, which keeps clearing as in its first request. A
-    setting without a value (None) is off with the embedded server, whose script has no reply to unexpected calls.
+    *header* has the parameters of a begun conversation, which decide on clearing by cache edit and API. A daily log
+    turns extraction off. A setting without a value (None) is on, but off with the embedded server (scripted replies).
     """
     switches = {row.setting: settings.value(row.setting) for row in STEPS if row.setting is not None}
     if header is not None:  # a conversation keeps the parameters of its first request

@@ -29,7 +29,7 @@ end. hook: a hook (a command of the user at an event) ended the run."""
 
 @attrs.frozen(kw_only=True)
 class RunLimits:
-    """Limits of one run of an agent's turn loop; None means no limit. A limit in dollars is enforced elsewhere."""
+    """Limits of one run of an agent's turn loop; None means no limit. The gateway enforces limits in dollars."""
 
     turns: int = 200
     tokens: int | None = None
@@ -48,13 +48,13 @@ class RunEnded:
 
     reason: EndReason
     text: str = ""
-    """Text of the model's last reply; empty if there was no reply."""
+    """Text of the last reply in the run; empty if the run had no reply."""
     turns: int = 0
     tool_calls: int = 0
     """Tool calls that the model made, including denied and failed ones."""
     usage: Usage = attrs.field(factory=Usage)
     cost: Decimal = Decimal(0)
-    """Cost of the run in dollars, exact."""
+    """Exact cost of the run's turns in dollars; without calls of helpers, such as session notes."""
     error: ModelError | BudgetSpent | None = None
     """Error of the API or of the budget check that ended the run; None if no error ended it."""
 

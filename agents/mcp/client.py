@@ -16,7 +16,7 @@ from coterie.mailbox.transports.bridge.socket_path import check_uid, read_creden
 
 @attrs.frozen(kw_only=True)
 class McpAccess:
-    """Socket address of the MCP host, which runs the MCP servers, and its token; never in the environment."""
+    """Socket address and token of the MCP host, which runs the MCP servers; not passed by environment variables."""
 
     address: str
     token: str = attrs.field(repr=False)

@@ -16,14 +16,14 @@ from coterie.agents.tools.files.images import media_type_of, show_image
 from coterie.agents.tools.tool import Access, ExternalInput, ExternalTool, Image, ToolResult, Workspace
 
 RESULT_CAP = 100_000
-"""Length of a result, in characters, above which it is stored in a file: about 25,000 tokens."""
+"""Default length of a result, in characters, above which it is stored in a file: about 25,000 tokens."""
 PICTURES = 10
 """Maximum number of images of one tool result that are shown to the model."""
 
 
 @attrs.frozen(kw_only=True)
 class McpTool(ExternalTool):
-    """One tool of one MCP server, for one agent. Its effects are unknown, so it needs the permission of a command."""
+    """One tool of one MCP server, for one agent. Its effects are unknown, so rules treat it like a command."""
 
     listed: ListedTool
     caller: McpClient
@@ -60,7 +60,7 @@ class McpTool(ExternalTool):
 
 
 def mcp_tools(listed: Sequence[ListedTool], caller: McpClient) -> Mapping[str, McpTool]:
-    """Return the tools *listed* for the session as tools of one agent, by name, in the order of a request."""
+    """Return the tools *listed* for the session as tools of one agent, by name, in the same order."""
     return {each.name: McpTool(listed=each, caller=caller) for each in listed}
 
 

@@ -22,7 +22,7 @@ class CallTool(WireMessage, tag="call_tool", frozen=True):
 
 
 class KeepConnection(WireMessage, tag="stay", frozen=True):
-    """Request to keep the servers that only this agent uses until it closes this connection."""
+    """Request of an agent to stop the MCP servers that only it uses as soon as it closes this connection."""
 
     token: str
     agent: str

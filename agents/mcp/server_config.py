@@ -23,12 +23,12 @@ LONGEST_NAME = 64
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 ReportProblem = Callable[[str, str | None], None]
-"""Function to call with a problem, and with the key of the server that contains it; None for the whole server."""
+"""Function to call with the text of a problem, and the key of the server's table with the invalid value, or None."""
 
 
 @attrs.frozen(kw_only=True)
 class ServerConfig:
-    """Configuration of one MCP server, with `${VAR}` not replaced, so without secrets from the environment."""
+    """Configuration of one MCP server. Only a copy made by `with_variables` has values in place of `${VAR}`."""
 
     name: str
     """Name of the server in the form that tool names use; see `plain_name`."""
@@ -40,7 +40,7 @@ class ServerConfig:
     url: str = ""
     headers: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     is_shared: bool = True
-    """True if all agents of a session use the same connection to the server."""
+    """True if all agents of a session use the same connection to the server; False if each agent gets its own."""
 
     @property
     def content(self) -> bytes:

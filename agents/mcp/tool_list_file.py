@@ -32,12 +32,12 @@ class ListedTool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class McpToolList(msgspec.Struct, frozen=True, kw_only=True):
-    """Tools of all MCP servers of a session, in the order of a request, and instructions for the model."""
+    """Tools of all MCP servers of a session, in the order in which requests contain them, and instructions."""
 
     v: int = VERSION
     tools: list[ListedTool] = msgspec.field(default_factory=list)
     instructions: dict[str, str] = msgspec.field(default_factory=dict)
-    """Text of each server about the use of its tools, by name of the server."""
+    """Text about the use of its tools, by server name, from each server that gives one and that all agent types use."""
 
     def to_text(self) -> str:
         """Return the instructions of all servers as one text for agents; empty if there are no instructions."""

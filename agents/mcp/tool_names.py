@@ -11,12 +11,12 @@ _UNFIT = re.compile(r"[^a-zA-Z0-9-]+")
 
 
 def plain_name(name: str) -> str:
-    """Return the server name *name* for use in tool names: letters, digits, `-`, and `_` for all other characters."""
+    """Return the server name *name* for use in tool names: other characters than A-Z, a-z, 0-9, - become `_`."""
     return _UNFIT.sub("_", name).strip("_")
 
 
 def tool_name(server: str, tool: str) -> str | None:
-    """Return the name of *tool* for the model; None if it is empty or too long. *server* is a plain name."""
+    """Return the tool name for the model; None if *tool* is empty or the name too long. *server* is a plain name."""
     fit = re.sub(r"[^a-zA-Z0-9_-]", "_", tool)
     name = f"{PREFIX}{server}__{fit}"
     return name if tool and len(name) <= LONGEST else None

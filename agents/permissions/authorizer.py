@@ -40,7 +40,7 @@ class Authorizer:
         """Return the reason why the call is denied, as a text for the model; None if the call may run.
 
         *vote* is the combined vote of the user's hooks. Only one prompt is open at a time. Cancellation of an open
-        prompt grants nothing. Raises `ToolFailed` as `Tool.paths_affected` does.
+        prompt grants nothing. Raises `ToolFailed` if a path or URL in *arguments* is invalid.
         """
         verdict = self.permissions.evaluate(tool, arguments, workspace, self.granted, vote)
         if isinstance(verdict, NeedsPrompt) and self.asker is not None:

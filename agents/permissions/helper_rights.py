@@ -31,7 +31,7 @@ class HelperRights:
     async def denial(self, tool: Tool, arguments: Any, workspace: Workspace) -> str | None:
         """Return why the helper may not make the call, as a text for the model; None if it may. Never prompts the user.
 
-        Raises `ToolFailed` as `Tool.paths_affected` does.
+        Raises `ToolFailed` if a path or URL in *arguments* is invalid.
         """
         call = ToolCallFacts.of(tool, arguments, workspace)
         layers = () if self.authority is None else self.authority.permissions.layers()

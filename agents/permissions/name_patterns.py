@@ -9,7 +9,7 @@ TOOL_NAMES = (
     *("SearchTranscript", "SendMessage", "TaskCreate", "TaskList", "TaskClaim", "TaskUpdate"),
     *("Agent", "TaskStop", "ExitPlanMode", "Skill", "WebFetch"),
 )
-"""Names of all tools except MCP tools, in the order of a request; those of `BUILT_IN` come first.
+"""Names of all tools except MCP tools, in the order in which requests contain them.
 
 Listed here so that parsing rules and definitions imports no tool; a test compares the list with the tools.
 """
@@ -28,7 +28,7 @@ class DomainPattern:
         """Parse the text in the brackets of a rule, such as `domain:example.org`. Raises `ValueError`."""
         match = _PATTERN.fullmatch(text)
         if match is None:
-            raise ValueError("a rule for web pages needs a host: domain: and its name")
+            raise ValueError("a rule for web pages needs `domain:` and a host in its brackets")
         return cls(match[1].strip("[]").lower().rstrip("."))
 
     def covers(self, host: str) -> bool:
@@ -47,7 +47,7 @@ class AgentTypePattern:
         """Parse the text in the brackets of a rule: agent types, separated by commas. Raises `ValueError`."""
         agent_types = frozenset(agent_type.strip() for agent_type in text.split(","))
         if "" in agent_types:
-            raise ValueError("the brackets must contain names of agent types, separated by commas")
+            raise ValueError("an Agent rule has an empty name in its brackets; separate agent types by commas")
         return cls(agent_types)
 
     def covers(self, agent_type: str) -> bool:

@@ -22,8 +22,7 @@ PROTECTED_DIRECTORIES = frozenset(
         *(".ssh", ".gnupg", ".aws", ".kube", ".docker", ".azure"),
     }
 )
-"""Names of directories that only the user may edit, because they contain hooks, settings, memory, editor tasks or keys.
-"""
+"""Names of directories that no rule lets an agent edit: they contain hooks, settings, memory, editor tasks or keys."""
 PROTECTED_FILES = frozenset(
     {
         *(".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".inputrc"),
@@ -34,7 +33,7 @@ PROTECTED_FILES = frozenset(
         *(".netrc", ".pgpass", ".npmrc", ".pypirc", ".curlrc", ".wgetrc"),
     }
 )
-"""Names of files that only the user may edit: start-up files, git configuration, tool servers and passwords."""
+"""Names of files that no rule lets an agent edit: start-up files, git configuration, tool servers and passwords."""
 
 
 @attrs.frozen(kw_only=True)
@@ -102,7 +101,7 @@ class PathPattern:
         return wildcard is None or any(wildcard.matches("/".join(parts[: n + 1])) for n in range(len(parts)))
 
     def _is_below(self, directory: Path, base: Path) -> bool:
-        """True if something below *directory* matches; *base* is the directory of the fixed parts."""
+        """True if a path below *directory* may match; *base* is the absolute path of the fixed parts of the pattern."""
         if self.wildcard is None:
             return base.is_relative_to(directory) and base.exists()
         if not base.is_relative_to(directory) and not directory.is_relative_to(base):
@@ -125,7 +124,7 @@ def is_inside(path: Path, directory: Path) -> bool:
 
 
 def is_protected(path: Path, root: Path) -> bool:
-    """True if only the user may change *path*, which is resolved, because it affects later runs; ignores case.
+    """True if no rule may let an agent edit *path* (links resolved), because it affects later runs; ignores case.
 
     Protected names above *root* have no effect, because the user has chosen *root* as the place of work.
     """

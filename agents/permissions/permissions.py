@@ -41,7 +41,7 @@ ONLY_EXACT = WRAPPERS | {
     *("rm", "rmdir", "mv", "dd", "shred", "truncate", "ln", "chmod", "chown", "kill", "pkill", "killall", "tee"),
     *("curl", "wget", "scp", "rsync", "nc", "cd", "export", "alias", "set", "shopt", "enable", "hash"),
 }
-"""Programs that can run anything, or destroy or send data: a proposed rule covers only exactly this command line."""
+"""Programs that can run anything, or destroy or send data: a proposed rule covers only exactly this command."""
 
 _SUBCOMMAND = re.compile(r"[a-z][a-z0-9:_-]*")
 
@@ -50,9 +50,9 @@ _SUBCOMMAND = re.compile(r"[a-z][a-z0-9:_-]*")
 class Permissions:
     """Mode and rules of one agent; `parent` adds those of all agents above it.
 
-    Modes: "default" allows reading inside the workspace and asks for the rest. "acceptEdits" also allows edits there.
-    "plan" allows only reading. "dontAsk" is like "default", but denies where "default" asks. "bypassPermissions" allows
-    everything that no rule and no role limit denies.
+    Modes: "default" allows reading in the workspace and tools that affect only the session, and asks for the rest.
+    "acceptEdits" also allows edits in the workspace. "plan" denies edits and commands. "dontAsk" denies where "default"
+    asks. "bypassPermissions" allows everything that no rule or role limit denies, unless a hook wants a prompt.
     """
 
     mode: Mode = "default"
@@ -82,7 +82,7 @@ class Permissions:
         """Return the verdict on one tool call.
 
         *granted* are rules that the user granted at prompts; *vote* is the combined vote of hooks. Follows links and
-        searches directories in their current state. Raises `ToolFailed` as `Tool.paths_affected` does.
+        searches directories in their current state. Raises `ToolFailed` if a path or URL in *arguments* is invalid.
         """
         call = ToolCallFacts.of(tool, arguments, workspace)
         if limit := next((limit for limit in self.limits if limit.denies(call)), None):
@@ -186,7 +186,7 @@ def _is_scratch(path: Path, workspace: Workspace) -> bool:
 
 
 def _is_waived(call: ToolCallFacts, granted: Sequence[Rule]) -> bool:
-    """True if the user, asked about exactly this call, has granted a rule for it; ask rules then do not ask again."""
+    """True if the user has granted rules without wildcards for this call; then ask rules do not ask about it again."""
     return bool(matching_rules([rule for rule in granted if rule.names(call)], call))
 
 
@@ -240,7 +240,7 @@ def _strictest(verdicts: Sequence[Verdict]) -> Verdict:
 def proposed_rules(call: ToolCallFacts, allow: Sequence[Rule] = (), *, is_exact: bool = False) -> tuple[Rule, ...]:
     """Return rules that a prompt offers to the user: together with *allow*, they allow *call* and similar calls.
 
-    With *is_exact*, the rules allow only *call*. Empty if no rule can cover the call.
+    With *is_exact*, they allow no other command or path. Empty if no rule can cover the call.
     """
     if call.command is not None:
         return _for_commands(call.command, allow, is_exact=is_exact)

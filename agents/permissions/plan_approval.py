@@ -17,7 +17,7 @@ class PlanDecision:
 
     approve: bool
     by: str
-    """Approver that decided: lead, human or rule; root if no approver was asked."""
+    """Decider: lead, human, rule; root if refused unasked; the agent itself if withdrawn; empty if approved before."""
     feedback: str = ""
 
 
@@ -40,7 +40,7 @@ class PlanPolicy:
     """For a rule: patterns, such as `tests/**`, of the only files that the plan and the work after it may change."""
 
     def resolve(self, *, is_lead: bool) -> "PlanPolicy":
-        """Return the policy with an approver, by default the lead; only the user can approve a plan of the lead."""
+        """Return the policy with an approver: by default the lead, or for a plan of the lead, the user."""
         by = self.by or "lead"
         return attrs.evolve(self, by="human" if by == "lead" and is_lead else by)
 

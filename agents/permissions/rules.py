@@ -52,7 +52,7 @@ class ToolCallFacts:
 
     @classmethod
     def of(cls, tool: Tool, arguments: Any, workspace: Workspace) -> Self:
-        """Collect the facts of a call before it runs. Raises `ToolFailed` as `Tool.paths_affected` does."""
+        """Collect the facts of a call before it runs. Raises `ToolFailed` if a path or URL argument is invalid."""
         return cls(
             tool=tool,
             arguments=arguments,
@@ -74,7 +74,7 @@ class Rule:
     subject: Subject | None = None
     """Pattern of the calls that match; None if every call of the tool matches."""
     text: str
-    """Text of the rule, as the user wrote it."""
+    """Text of the rule, as the user wrote it or a prompt proposed it."""
 
     @classmethod
     def parse(cls, text: str, source: str) -> Self:
@@ -97,7 +97,7 @@ class Rule:
             raise ConfigInvalid(source, f"{text!r} is not a valid rule: {exc}; write for example {example}") from exc
 
     def names(self, call: ToolCallFacts) -> bool:
-        """True if the rule, which matches *call*, can match no other call: it has no wildcard."""
+        """True if the rule, which matches *call*, names its command, path, host or agent type without a wildcard."""
         if isinstance(self.subject, CommandPattern):
             return not self.subject.is_open
         if isinstance(self.subject, PathPattern):
@@ -173,11 +173,11 @@ def _subject(tool: str, text: str | None) -> Subject | None:
     if text is None:
         return None
     if tool == EVERY_TOOL:
-        raise ValueError("a rule for every tool cannot have a pattern")
+        raise ValueError("a rule for every tool cannot have a pattern; remove the brackets")
     if tool.startswith(PREFIX):
-        raise ValueError("a rule for the tools of a server cannot have a pattern")
+        raise ValueError("a rule for the tools of a server cannot have a pattern; remove the brackets")
     if not text.strip():
-        raise ValueError("the brackets are empty")
+        raise ValueError("the brackets of the rule are empty; remove them")
     if tool == "Bash":
         return None if text.strip() == "*" else CommandPattern.parse(text.strip())
     if tool == WebFetch.name:
@@ -189,13 +189,13 @@ def _subject(tool: str, text: str | None) -> Subject | None:
 
 @attrs.frozen(kw_only=True)
 class RoleLimit:
-    """Limit on the tools of one agent, because of its agent type or task. It does not apply to the agent's children."""
+    """Limit on the tools of one agent, by its agent type or approved plan. It does not apply to its child agents."""
 
     name: str
     reason: str
     """Reason why a call is denied by this limit, as a text for the model."""
     allowed: frozenset[str] | None = None
-    """Names of the only tools that the agent may use; None for all tools."""
+    """The only tools that the agent may use: names, or patterns such as `mcp__github`; None for all tools."""
     denied: frozenset[str] = frozenset()
     only: tuple[Rule, ...] = ()
     """Rules for some tools. If a tool has such rules, the agent may make only the calls that match them."""

@@ -20,7 +20,7 @@ class Vote:
     """
 
     wants: Literal["allow", "ask"]
-    """"allow": skip the prompt where only the mode would ask. "ask": prompt the user in any case."""
+    """"allow": skip the prompt where only the mode would ask. "ask": prompt even where rules or mode allow the call."""
     reason: str = ""
 
 
@@ -36,7 +36,7 @@ class Question:
     reason: str
     """Reason why the user is asked."""
     rules: tuple[str, ...]
-    """Rules that allowing such calls for the session adds, as text; empty if only this call can be allowed."""
+    """Texts of the rules granted if the user allows such calls for the session; empty if only this call can be."""
     remedy: str
     """Ways to allow such calls beforehand, as a phrase such as "the rule Bash(make:*) or the mode acceptEdits"."""
     agent: str = ""
@@ -55,7 +55,7 @@ class Allowed:
     """Verdict on a tool call: the call may run."""
 
     by: str | None = None
-    """Rules, hook, user or sandbox setting that allow the call; None if the mode allows it."""
+    """Rules, hook, user or sandbox setting that allow the call; None if the mode or the kind of tool allows it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -107,4 +107,4 @@ class UserPrompter(Protocol):
     """Service that asks the user for permissions."""
 
     async def ask(self, question: Question) -> Answer:
-        """Show *question* and wait for the answer without a timeout. Not called concurrently; may be cancelled."""
+        """Show *question*, and wait for its answer without a limit. An agent asks one at a time, and may cancel it."""

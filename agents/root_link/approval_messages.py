@@ -61,9 +61,9 @@ class PromptAnswered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromptUser(WireRequest[PromptAnswered], tag="ask", frozen=True, kw_only=True):
-    """Request of an agent: ask the user if a tool call may run. Cancelling the request withdraws the prompt.
+    """Request of an agent to the root, or of the root to its client: ask the user if a tool call may run.
 
-    Stored approval requests contain this message, so its JSON must not change.
+    Cancelling it withdraws the prompt. Its JSON must not change, because stored approval requests contain it.
     """
 
     call: int = 0

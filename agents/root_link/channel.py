@@ -12,7 +12,7 @@ from coterie.agents.errors import ControlLost, FrameTooLarge
 from coterie.framing import FRAME_LIMIT, PeerInvalid, read_frame, write_frame
 
 OUTGOING_LIMIT = 1_000
-"""Maximum number of messages in the queue of a channel. If it is full, the process that reads them hangs."""
+"""Maximum number of messages that wait in a channel to be sent; with more, `send` fails: the other process hangs."""
 FLUSH_SECONDS = 1.0
 """Maximum seconds for sending the queued messages when a channel is closed; messages that remain are dropped."""
 

@@ -43,11 +43,11 @@ AGENT_GONE = "the agent ended before the compaction; send it a message to start 
 
 
 class NotCompacted(WireMessage, tag="not_compacted", frozen=True):
-    """Reply to `CompactJob`: the conversation was not compacted, and nothing has changed."""
+    """Reply to `CompactJob`: the agent did not compact its conversation, or ended before it could reply."""
 
     reason: str
     is_for_user: bool = False
-    """True if the request is invalid, such as a message number that does not exist; False for other reasons."""
+    """True if the user must correct the request or a file, such as a message number that does not exist."""
 
 
 class CompactJob(WireRequest[CompactionDone | NotCompacted], tag="compact", frozen=True):
@@ -77,6 +77,6 @@ OfflineJob = CompactJob | ExtractJob | DreamJob
 
 
 def parse_offline_job(members: dict[str, Any] | None) -> OfflineJob | None:
-    """Return the job that the JSON object *members* encodes; None for None. Raises `msgspec.ValidationError`."""
+    """Return the job (compaction, extraction, dream) encoded by *members*; None for None. Raises `ValidationError`."""
     job: OfflineJob | None = msgspec.convert(members, OfflineJob | None)
     return job

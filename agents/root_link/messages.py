@@ -47,11 +47,11 @@ class CallVoided(PermitMessage, tag="voided", frozen=True):
 
 
 class CallAbandoned(PermitMessage, tag="left", frozen=True):
-    """Message of an agent to the root: release the permit, as the call has ended or was cancelled, even if waiting."""
+    """Message of an agent to the root: release the permit: the call ended or was cancelled, maybe while waiting."""
 
 
 class RateLimited(WireMessage, tag="cool_down", frozen=True):
-    """Message of an agent to the root: the API has limited the rate; permit no model call for `seconds`."""
+    """Message of an agent to the root: the API is overloaded or limits the rate; permit no model call for `seconds`."""
 
     seconds: float
 
@@ -160,7 +160,7 @@ class RunOver(WireMessage, tag="over", frozen=True):
 
 
 class RunFailed(WireMessage, tag="unable", frozen=True):
-    """Message of an agent to the root, or of the root to its client: the sender ends without success, by `reason`."""
+    """The agent or root that sends this ends without success; as a reply on the control socket: a request failed."""
 
     reason: str
     is_for_user: bool = False

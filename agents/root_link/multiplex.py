@@ -16,7 +16,7 @@ from coterie.framing import FRAME_LIMIT
 
 @attrs.define(eq=False)
 class SubChannel(Generic[Received]):
-    """`MessageChannel` whose frames travel inside another channel, with its number. Created by `SubChannels.open`."""
+    """`MessageChannel` whose frames travel in another channel, tagged by number. Created by `SubChannels.open`."""
 
     _number: int
     _send: Callable[[WireMessage], None]
@@ -54,7 +54,7 @@ class SubChannels(Generic[Received]):
         return SubChannel(number, self._send, received, self._decoder)
 
     def handle(self, message: RelayedMessage) -> None:
-        """Queue the content of *message* for its inner channel. Dropped if that is closed; a full queue closes it."""
+        """Queue the content of *message* for its inner channel; drop it if that is closed. A full queue closes it."""
         try:
             if (incoming := self._open.get(message.line)) is not None:
                 incoming.send_nowait(message.said)

@@ -49,7 +49,7 @@ class RemotePrompter:
     _has_left: bool = attrs.field(default=False, init=False)
 
     async def ask(self, question: Question) -> Answer:
-        """Return the user's answer, or a denial if the user has left. Cancelling withdraws it. Raises `ControlLost`."""
+        """Return the user's answer; a denial if none can come. Cancel to withdraw the prompt. Raises `ControlLost`."""
         if self._has_left:
             return DenyCall(NO_USER)
         with trio.CancelScope() as scope:
@@ -171,5 +171,5 @@ class RemoteGateway:
                 self._channel.send(CallAbandoned(permit=number))
 
     def cool_down(self, seconds: float) -> None:
-        """Ask the root to start no model call of any agent for *seconds*, because the API limits the rate."""
+        """Ask the root to start no model call of any agent for *seconds*: the API limits the rate or is overloaded."""
         self._channel.send(RateLimited(seconds=seconds))

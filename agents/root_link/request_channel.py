@@ -138,7 +138,7 @@ class RequestChannel(Generic[Body]):
     async def receive(self) -> Body | ServedRequest[Body] | None:
         """Wait for the next message or request; None if the other end has closed the channel. Raises `ControlLost`.
 
-        Earlier replies are passed to the tasks in `request`; earlier cancellations cancel the handlers of requests.
+        Meanwhile, received replies end the waiting `request` calls, and received cancellations cancel handlers.
         """
         while (frame := await self._channel.receive()) is not None:
             if frame.reply_to is not None:
@@ -171,7 +171,7 @@ def _encode(value: object) -> msgspec.Raw:
 
 
 def _decode_reply(kind: type[WireRequest[Reply]], frame: Frame[Any]) -> Reply:
-    """Return the result in *frame*, the reply to a *kind* request, or raise its error. Invalid is `ControlLost`."""
+    """Return the result in *frame*, a reply to a *kind* request, or raise its error; `ControlLost` for invalid data."""
     try:
         if frame.error is None:
             decoder: msgspec.json.Decoder[Reply] = _reply_decoder(kind)

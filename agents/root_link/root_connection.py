@@ -41,14 +41,14 @@ NOT_STARTED = "the agent has not started yet; try again soon"
 
 @attrs.frozen(kw_only=True)
 class AgentHandlers:
-    """Handlers of the root's messages to an agent. The defaults, for an agent that is not built yet, do nothing."""
+    """Handlers of the root's messages to an agent. Without a running agent, the defaults ignore the messages."""
 
     release: Callable[[str, str], None] = lambda _name, _why: None
     """Function that ends the agent's wait for the child of the given name, with a reason for the model."""
     expect: Callable[[MessageId], None] = lambda _report: None
     """Function that makes the agent wait, before it ends, for the report with the given message id."""
     compact: Callable[[CompactJob], Awaitable[CompactionDone | NotCompacted]] | None = None
-    """Function that replaces old turns of the agent's conversation by a summary; None until the agent is built."""
+    """Function that runs a requested compaction (summary in place of messages); None if no agent runs: refuse."""
 
 
 @attrs.define(eq=False)
@@ -111,7 +111,7 @@ class RootConnection:
         self.send(RunFailed(reason=reason, is_for_user=is_for_user))
 
     async def serve(self, nursery: trio.Nursery) -> None:
-        """Handle the root's messages, and requests in tasks of *nursery*, until it ends; then raise `ControlLost`."""
+        """Handle the root's messages, and its requests in *nursery*, until the root ends; then raise `ControlLost`."""
         await self._channel.serve(nursery, self._handle_message, self._handle_request)
         raise ControlLost("the root process of the session has ended; `coterie resume` continues the session")
 
@@ -154,8 +154,8 @@ async def open_root_connection(stream: trio.SocketStream) -> AsyncIterator[RootC
 async def open_root_connection_on(frames: MessageChannel[RootFrame]) -> AsyncIterator[RootConnection]:
     """Open the connection to the root over the channel *frames*, and handle messages of the root within the block.
 
-    Mail from the root waits until `delivering_to` is entered. If the root ends or sends invalid data, the block is
-    cancelled and `ControlLost` raised, because an agent must not run without its supervisor.
+    Mail from the root, and all messages after it, wait until `delivering_to` is entered. If the root ends or sends
+    invalid data, the block is cancelled and `ControlLost` raised: an agent must not run without its supervisor.
     """
     lost: ControlLost | None = None
     channel: RequestChannel[RootMessage] = RequestChannel(frames)

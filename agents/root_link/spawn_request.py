@@ -96,7 +96,7 @@ class Spawner(Protocol):
     async def request_shutdown(self, request: Envelope) -> None:
         """Send *request*, a shutdown request, to its recipient, a descendant of the requester; return when it is sent.
 
-        Raises `SpawnRefused`, also if the recipient was restarted and *request* names its earlier incarnation.
+        Raises `SpawnRefused`, also if the requester is not the lead, or *request* names an earlier incarnation (start).
         """
 
     async def wait_until_idle(self) -> None:

@@ -9,7 +9,7 @@ Body = TypeVar("Body")
 
 
 class WireMessage(msgspec.Struct, frozen=True, kw_only=True, tag_field="word"):
-    """Base class of messages between processes. Both have the same version, so an unknown one ends the connection."""
+    """Base class of messages between processes of one Coterie version; an unknown message ends the connection."""
 
 
 class WireRequest(WireMessage, Generic[Reply], frozen=True):

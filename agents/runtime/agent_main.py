@@ -38,18 +38,18 @@ from coterie.session_directory import SessionDirectory
 
 
 def combine_lead_task(task: str, message: str) -> str:
-    """Return the task of a lead (first agent of a session) that has not received *task*, the session's first task, yet.
+    """Return the task of a lead (first agent of a session) that has not received the session's first task, *task*, yet.
 
-    *message* is the text of this start. It differs if the lead crashed before it received *task*; both are then joined.
+    *message* is the user message of this start. If it is neither empty nor *task* (after a crash), both are joined.
     """
     return message or task if message in ("", task) else f"{task}\n\n{message}"
 
 
 def complete_spec(spec: AgentSpec, session: SessionDirectory, known: Sequence[str]) -> AgentSpec:
-    """Return *spec* with the agent's working directory, and with an empty task if a resumed agent has it in *known*.
+    """Return *spec* with a working directory; with an empty task if the agent is resumed and the task is in *known*.
 
     *known* are the user texts in the agent's transcript; a lead without any gets the session's first task. The task of
-    a fork (agent with its parent's conversation) in a git worktree begins with a notice about the new directory.
+    a fork (agent that continues its parent's conversation) in a git worktree begins with a notice about the directory.
     """
     task, worktree = spec.task, spec.workspace.worktree
     if worktree is not None and spec.fork is not None and task:
@@ -64,7 +64,7 @@ def complete_spec(spec: AgentSpec, session: SessionDirectory, known: Sequence[st
 
 
 def main(payload: bytes, descriptors: Sequence[int]) -> int:
-    """Run the agent of the encoded spec *payload* and return its exit status; *descriptors*: the socket to the root."""
+    """Run the agent of the encoded spec *payload*; return its exit status. *descriptors*: socket to the supervisor."""
     spec = AgentSpec.from_bytes(payload)
     with inject_faults(spec.name):
         return trio.run(_run_agent, spec, descriptors[0])
@@ -133,7 +133,7 @@ async def _open(spec: AgentSpec, root: RootConnection, process_mail: ProcessMail
 
 
 async def _run(runner: AgentRunner, interrupting: Interrupting) -> None:
-    """Run the agent's task and send the result to its parent, or run its offline job, which sends no result."""
+    """Run the task and send the result to the agent's parent, or run its offline job, such as a compaction."""
     spec, mail = runner.parts.spec, runner.parts.mail
 
     async def send(notification: TaskNotification) -> None:

@@ -1,4 +1,4 @@
-"""Runner of an agent: runs one task, the mail loop of a teammate, or an offline job, and emits start and end events.
+"""Runner of an agent: runs its task, mail loop or offline job (such as a compaction), and emits start and end events.
 
 Importing this module imports the SDK.
 """
@@ -43,7 +43,7 @@ def run_started_event(parts: AgentParts, agent: Agent) -> RunStarted:
 
 
 def run_finished_event(ended: RunEnded) -> Finished:
-    """Return the event that a run has ended, with reason, result, usage, cost and error from *ended*."""
+    """Return the event that a run has ended, with reason, result, turns, usage, cost and error from *ended*."""
     return Finished(
         reason=ended.reason,
         result=ended.text,
@@ -56,7 +56,7 @@ def run_finished_event(ended: RunEnded) -> Finished:
 
 
 ReportEnd = Callable[[RunEnded], Awaitable[None]]
-"""Function that sends the result of a finished run to the agent's parent."""
+"""Function that sends the result of a finished run to the agent's parent, if it has one."""
 
 
 @attrs.frozen(kw_only=True)
@@ -70,18 +70,18 @@ class AgentRunner:
     _on_demand: OnDemandCompaction
 
     async def run(self, report: ReportEnd) -> None:
-        """Run the agent until its task is done, then send the result by *report* and emit the event `Finished`.
+        """Run the agent until its task is done or it must stop; send the result by *report*, then emit `Finished`.
 
         While sub-agents work in the background, the agent waits for their reports and continues with them.
         Cancellation stops the run immediately; recorded data stays, and the event has the reason "cancelled". Raises
-        `ReplyMalformed`, `OSError`, and the exceptions of *report*.
+        `ReplyMalformed`, `OSError`, `MailboxFailed`, and the exceptions of *report*.
         """
         await self._run_and_report(self._run, report)
 
     async def run_teammate(self, report: ReportEnd, *, lead: str | None) -> None:
-        """Run a teammate (agent that waits for messages after its task) until it is asked to shut down.
+        """Run a teammate (agent that waits for messages after its task) until it must shut down, or a run of it fails.
 
-        It sends the agent *lead* an idle notice each time it becomes idle. Report and errors are the same as in `run`.
+        Each time it becomes idle, it notifies the agent *lead*. Its last result is sent by *report*. Raises as `run`.
         """
         mail = self.parts.mail
         membership = TeamMembership(router=mail.router, sender=mail.sender, lead=lead)
@@ -184,17 +184,17 @@ class AgentRunner:
         return len(self._agent_tool.pending - self.parts.mail.messaging.reports)
 
     def _waiting(self) -> AbstractAsyncContextManager[None]:
-        """Return a context manager for waits for mail; it refreshes the prompt cache if others work for this agent."""
+        """Return a context manager for waits for mail; it keeps the prompt cache fresh if agents work for this one."""
         return self._agent_tool.waiting() if self._unreported_children() or self._leads_team else nullcontext()
 
     @property
     def _leads_team(self) -> bool:
-        """True if agents may work for this one without a report to come: teammates, or sub-agents messaged again."""
+        """True if agents may work for this one but owe no report: teammates, or sub-agents messaged after theirs."""
         tool, has_sent = self._agent_tool, self.parts.mail.router.has_sent
         return self.parts.leads_team or tool.has_teammate or (tool.has_started and has_sent)
 
     async def _has_new_work(self) -> bool:
-        """Wait for mail while other agents work for this one; return True if this agent has new work, else False."""
+        """Wait for mail while other agents work for this one; deliver it. Return True if this agent has new work."""
         unreported, mail, root = self._unreported_children(), self.parts.mail.messaging, self.parts.root
         if not (unreported or self._leads_team):
             return False

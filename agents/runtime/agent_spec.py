@@ -42,12 +42,12 @@ class Services:
     mcp: McpAccess | None = None
     """Access to the MCP servers (external servers of tools) of the session; None if no server is running."""
     can_prompt: bool = False
-    """True if a user is present who can be asked to allow tool calls."""
+    """True if a user can be asked to allow tool calls, now or later."""
 
 
 @attrs.frozen(kw_only=True)
 class Incarnation:
-    """Data for one start of an agent process: its number, and the results of earlier starts of the same agent."""
+    """Data for one start of an agent process: its number, and the state that earlier starts of the same agent left."""
 
     number: int = 0
     """Number of the start, counted over restarts of the agent from 1; 0 before the first start."""
@@ -55,7 +55,7 @@ class Incarnation:
     """True if the agent began under an earlier root process, so that its transcript may contain the task already."""
     is_plan_approved: bool = False
     running_children: tuple[Spawned, ...] = ()
-    """Sub-agents that an earlier process of this agent started and that still work or will be resumed."""
+    """Sub-agents, not teammates, of earlier processes of this agent; they work, or the root will resume them."""
     has_teammate: bool = False
     """True if an earlier process of this agent started a teammate, which stays for messages and sends no report."""
     trusted_digests: tuple[MessageDigest, ...] = ()
@@ -64,7 +64,7 @@ class Incarnation:
 
 @attrs.frozen(kw_only=True)
 class AgentSpec:
-    """Start parameters of one agent. For each start of its process, `services` and `incarnation` are set anew."""
+    """Start parameters of one agent. For each start of its process, the root updates `task`, `services` and others."""
 
     name: str
     task: str
@@ -91,7 +91,7 @@ class AgentSpec:
     memory: MemoryScope | None = None
     """Scope of the memory of the agent's type: user, project or local; None for the scope in its definition."""
     is_bare: bool = False
-    """True if the agent runs without instruction files, memory, hooks and skills."""
+    """True if the agent runs without instruction files, memory, hooks, skills and MCP servers."""
     job: OfflineJob | None = None
     """Offline job, such as a compaction, that the agent runs instead of a task; None to run the task."""
     workspace: AgentWorkspace = AgentWorkspace()
@@ -151,4 +151,4 @@ class AgentSpec:
 
 
 _NESTED = ("plan", "job", "workspace", "services", "incarnation")
-"""Names of the fields of `AgentSpec`, besides the settings, whose values `from_bytes` converts from JSON objects."""
+"""Fields of `AgentSpec` that `from_bytes` converts from JSON objects to their types; settings are converted apart."""

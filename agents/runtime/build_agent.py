@@ -55,7 +55,7 @@ THINKING_BUDGET = 4_000
 def build_agent(
     parts: AgentParts, tools: dict[str, Tool], workspace: Workspace, client: ModelClient, layers: PipelineBuilder
 ) -> Agent:
-    """Build the agent with the conversation of its transcript, or a new one; that of a fork begins as its parent's."""
+    """Build the agent with the conversation of its transcript, else, for a fork, its parent's, or else a new one."""
     spec, files, point = parts.spec, parts.files, parts.point
     window = window_of(spec.settings.model, parts.model, spec.settings.layers.window.compact_window)
     meter = WindowMeter(Thresholds.for_window(window, parts.model.max_output))
@@ -95,7 +95,7 @@ def build_agent(
 def begin_conversation(parts: AgentParts, tools: Mapping[str, Tool], thresholds: Thresholds) -> Conversation:
     """Return a new conversation without messages, with the agent's request parameters, tools and system prompt.
 
-    It allows cache edits (deletion of cached results) only with the embedded server, because the real API has none.
+    A setting allows cache edits (deletion of cached results), but only with the embedded server: the API has none.
     """
     settings, model, clearing = parts.spec.settings, parts.model, parts.spec.settings.layers.clearing
     header = KeyHeader(
@@ -159,7 +159,7 @@ def build_web_tools(parts: AgentParts) -> tuple[Tool, ...]:
 def build_agent_tool(
     parts: AgentParts, fork_point: Callable[[], Path], waiting: Callable[[], AbstractAsyncContextManager[None]]
 ) -> AgentTool:
-    """Build the Agent tool, which starts sub-agents; it also expects reports of those started before a restart."""
+    """Build the Agent tool, which starts sub-agents; it also expects reports of sub-agents started before a restart."""
     incarnation, unreported = parts.spec.incarnation, parts.unreported_children
     return AgentTool(
         parts.root.services,
@@ -203,7 +203,7 @@ def build_all_tools(parts: AgentParts, agent_tool: AgentTool, mcp: McpClient) ->
 
 @asynccontextmanager
 async def open_agent_runner(parts: AgentParts, client: ModelClient, mcp: McpClient) -> AsyncIterator[AgentRunner]:
-    """Build the agent from *parts*, start the background work of its layers, and yield its runner.
+    """Build the agent from *parts*, start the background tasks of its pipeline, such as taking notes; yield its runner.
 
     Leaving the block kills the agent's shell commands in the background, and makes the tasks that it had claimed
     available to others. Raises `ConfigInvalid` and `OSError`.

@@ -30,7 +30,7 @@ class NextUserMessage:
     recall: MemoryRecall | None
 
     async def __call__(self, agent: Agent) -> None:
-        """Append the user message of this run to the conversation of *agent*, unless it is there or nothing is new.
+        """Append this run's user message to *agent*'s conversation, unless that contains it already or nothing is new.
 
         First, tool calls that a crash left without a result get one. Raises `OSError` if the transcript is unwritable.
         """
@@ -78,7 +78,7 @@ class NextUserMessage:
         return [*([UserTextRecord(texts=user_texts)] if user_texts else []), *agent.workspace_changes()]
 
     def _has_mail(self, agent: Agent) -> bool:
-        """Return True if mail has arrived that needs a turn; False, after an event, if the mailbox cannot be read."""
+        """Return True if mail has arrived that needs a turn; return False and emit an event if it cannot be read."""
         try:
             return self.parts.mail.messaging.poll()
         except MailboxFailed as exc:
@@ -113,7 +113,7 @@ class NextUserMessage:
         return [text for text in (scratch, team, teammate) if text]
 
     async def _recalled(self) -> AddedBlocks:
-        """Return blocks with memories that match the task. Memories that a model selects come with a later message."""
+        """Return blocks with memories that match the task. If a model selects them, they come in a later message."""
         task = self.parts.spec.task
         if self.recall is None or not task:
             return NOTHING

@@ -25,15 +25,15 @@ from coterie.agents.runtime.agent_spec import AgentSpec
 from coterie.errors import first_exception
 
 FAILED = 1
-"""Exit status of an agent that could not start, or could not send its report to its parent."""
+"""Exit status of an agent that failed, for example because it could not start or send its report to its parent."""
 END_TIMEOUT = 5.0
 """Maximum seconds for agents with finished work to exit when their parent, in whose process they run, exits."""
 
 
 Interrupting = Callable[[Callable[[], None]], AbstractAsyncContextManager[None]]
-"""Function that gets a function to interrupt an agent; in the block of the returned manager, signals may call it."""
+"""Function that returns a context manager, in whose block signals to an agent call the given interrupt function."""
 AgentMain = Callable[[AgentSpec, RootConnection, Interrupting], Awaitable[int]]
-"""Function that runs one agent and returns its exit status; if the agent fails, it first tells the root the reason."""
+"""Function that runs one agent and returns its exit status; it reports expected failures to the root process."""
 
 
 @attrs.define(eq=False)
@@ -125,7 +125,7 @@ class _InProcessHost:
 
 @asynccontextmanager
 async def open_in_process_host(root: RootConnection, run_main: AgentMain) -> AsyncIterator[None]:
-    """Within the block, let the root process start sub-agents of this agent in its process, each by *run_main*.
+    """Within the block, run sub-agents of this agent in this process, each by *run_main*, when the root requests it.
 
     At the end of the block, agents that have finished their work may exit, and the others are cancelled; all have ended
     when the block is left. An exception in one agent is a failure of that agent alone.

@@ -137,7 +137,7 @@ async def _interrupt_at_deadline(agent: Agent, mail: Messaging) -> None:
 
 
 async def _shut_down(agent: Agent, mail: Messaging, membership: TeamMembership, last: RunEnded) -> RunEnded:
-    """Answer every shutdown request, acknowledge the mail, and return the result *last* with the reason "shutdown"."""
+    """Respond to shutdown requests, acknowledge the mail, and return the result *last* with the reason "shutdown"."""
     reasons = {"completed": "it had nothing more to do", "shutdown": "it has wrapped up"}
     reason = reasons.get(last.reason, f"its run has ended: {last.reason}")
     if last.reason == "cancelled":
@@ -151,7 +151,7 @@ async def _shut_down(agent: Agent, mail: Messaging, membership: TeamMembership, 
 
 
 async def wait_for_mail_or_idle_team(mail: AgentMail, spawner: Spawner) -> None:
-    """Wait for mail that needs a turn or asks for shutdown, or until all other agents are idle and can send no mail.
+    """Wait for mail that needs a turn or asks for shutdown, or until all agents below this one are idle, without mail.
 
     In the last case, all mail that was sent before is stored. Raises `MailboxFailed` if the mailbox cannot be read.
     """
@@ -174,10 +174,10 @@ async def wait_for_mail_or_idle_team(mail: AgentMail, spawner: Spawner) -> None:
 
 
 async def _wait_until_idle(mail: AgentMail, spawner: Spawner) -> None:
-    """Wait until the root process reports all other agents as idle, while no message in this process is pending.
+    """Wait until all agents below this one are idle, and no message queued in this process is about to wake one.
 
-    An agent in this process reports to the root that it is running before its mail counts as read. So the root knows
-    about every message read before the request; if no message was sent since, no agent can have been woken.
+    The root does not see the queue. But an agent reports that it is running before its mail counts as read. So the
+    root's answer is right if, when it was requested, the queued mail had been read, and none was sent since.
     """
     while True:
         is_read, sent = mail.is_delivered_in_process, mail.sent_in_process

@@ -23,7 +23,7 @@ class PlanMode:
 
     policy: PlanPolicy | None
     is_approved: bool
-    """True if the plan was approved, now or before a restart of the agent."""
+    """True if the plan was approved, in this process or before a restart of the agent."""
     authority: Authorizer
     approver: PlanApprover
     report_activity: Callable[[Activity, str], None]
@@ -39,7 +39,7 @@ class PlanMode:
     async def submit(self, plan: str, files: Sequence[str]) -> PlanDecision:
         """Submit *plan*, which will change *files*, and wait for the decision; an approval ends the plan mode.
 
-        Raises `ToolFailed` if no plan was requested from the agent.
+        Raises `ToolFailed` if no plan was requested from the agent. After an approval, later plans are not submitted.
         """
         if self.policy is None:
             raise ToolFailed(NOT_ASKED)
@@ -58,10 +58,10 @@ class PlanMode:
 
 
 def _approved_permissions(permissions: Permissions, policy: PlanPolicy | None) -> Permissions:
-    """Return the agent's permissions after its plan was approved: all of *permissions*, if no rule has approved it.
+    """Return the agent's permissions after its plan was approved: *permissions*, limited if a rule approves plans.
 
-    A rule allows edits only of its files, and denies all commands, because a command may change any file. The root
-    process gives read-only permissions to agents that this agent starts.
+    The limit allows edits only of `policy.paths`, and no commands, because a command may change any file. Agents that
+    this agent starts then get read-only permissions from the root process.
     """
     if policy is None or policy.by != "rule":
         return permissions

@@ -36,7 +36,7 @@ _OUTCOMES: Mapping[EndReason, tuple[Literal["completed", "failed", "killed", "bl
 
 
 def task_notification(ended: RunEnded, reason_to_end: str = "") -> TaskNotification:
-    """Return the report on the run *ended* for the agent's parent; *reason_to_end* is from a shutdown request."""
+    """Return the report on the run *ended* for the agent's parent; *reason_to_end*: reason of a shutdown request."""
     status, summary = _OUTCOMES[ended.reason]
     if status == "killed" and reason_to_end:
         summary = f"{summary.removesuffix('.')}: {reason_to_end}."
@@ -80,7 +80,7 @@ RELEASE_TIMEOUT = 15.0
 async def releasing_tasks(task_list: TaskList, owner: TaskOwner, emit: Callable[[Event], None]) -> AsyncIterator[None]:
     """At the end of the block, also after an error or cancellation, release the tasks that agent *owner* has claimed.
 
-    At the start, *owner* takes over tasks that its earlier, crashed process had claimed. If one of both fails, an event
+    At the start, *owner* takes over tasks that its earlier, crashed process had claimed. If either fails, an event
     is emitted; a task that cannot be released stays claimed until the agent's next process ends.
     """
     try:
@@ -93,7 +93,7 @@ async def releasing_tasks(task_list: TaskList, owner: TaskOwner, emit: Callable[
 
 
 async def release_tasks(task_list: TaskList, owner: TaskOwner, emit: Callable[[Event], None]) -> None:
-    """Release the tasks claimed by *owner*, an agent that has ended, even if cancelled. A failure becomes an event."""
+    """Release the tasks of *owner*, an agent that has ended, even if this call is cancelled. A failure is an event."""
     with trio.move_on_after(RELEASE_TIMEOUT, shield=True), _reporting_errors(emit):
         await task_list.release_all(owner)
 

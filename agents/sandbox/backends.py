@@ -111,7 +111,7 @@ def landlock_version() -> int:
 
 
 def landlock_command(program: Sequence[str], views: Mapping[Path, PathAccess], *, network: bool) -> list[str]:
-    """Return the command that starts the Landlock launcher: it drops all rights not in *views* and runs *program*."""
+    """Return the Landlock launcher's command: it runs *program* with access by *views*; other paths are read-only."""
     places = [word for path, view in views.items() for word in (f"--{view}", str(path))]
     # Isolated from site packages, environment and working directory, so that no foreign module can be imported.
     start = [sys.executable, "-I", "-S", launch.__file__]

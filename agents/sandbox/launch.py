@@ -67,7 +67,7 @@ def _restrict_files(views: "dict[str, str]", *, has_network: bool) -> None:
     version = _libc.syscall(CREATE_RULESET, None, 0, ASK_VERSION)
     rights = next((_ALL_OF_VERSION[known] for known in sorted(_ALL_OF_VERSION, reverse=True) if known <= version), 0)
     if not rights & _TRUNCATE:
-        raise ConfinementFailed(f"the kernel has Landlock version {max(0, version)}, but 3 (Linux 6.2) is required")
+        raise ConfinementFailed(f"the kernel has Landlock version {max(0, version)}; update it to Linux 6.2 or later")
     networks = 0 if has_network or version < 4 else 3
     scopes = 3 if version >= 6 else 0
     given = struct.pack("=QQQ", rights, networks, scopes)[: 24 if version >= 6 else 16 if version >= 4 else 8]
@@ -119,7 +119,7 @@ def _allow(rules: int, path: str, rights: int) -> None:
 
 
 def _restrict_sockets(*, has_network: bool) -> None:
-    """Install a seccomp filter that denies new sockets, except stream socket pairs and, with *has_network*, IP sockets.
+    """Install a seccomp filter that denies sockets, except socket pairs and, with *has_network*, IP and netlink.
 
     Unix sockets are denied, because seccomp cannot see the path that they connect to, and so are datagram pairs, which
     can send to any path. io_uring is denied, because seccomp does not see its operations.

@@ -42,7 +42,7 @@ class Sandbox:
     opened: tuple[Path, ...] = attrs.field(default=(), converter=_resolved_paths)
     """Paths that the user's settings make writable; this overrides every other rule for the same path."""
     unwanted: tuple[Path, ...] = ()
-    """Files that no rule keeps commands from creating, and that are therefore deleted after each command."""
+    """Files that no rule can stop commands from creating; they are deleted after each command instead."""
     asks_no_more: bool = False
     """True if commands in this sandbox run without asking the user for permission."""
 

@@ -36,7 +36,7 @@ class Repository:
     writable: tuple[Path, ...] = ()
     protected: tuple[Path, ...] = ()
     hooks: tuple[Path, ...] = ()
-    """Directories, such as `.git/hooks`, that must exist before a command, so that the sandbox can protect them."""
+    """Directories, such as `.git/hooks`, to create before commands run: the sandbox can protect only existing ones."""
     unwanted: tuple[Path, ...] = ()
     """Files that are deleted after each command, because no rule can stop the command from creating them."""
 

@@ -60,7 +60,7 @@ def requested_skill(message: str, skills: Skills) -> tuple[Skill, str] | None:
 
 
 def skill_listing(skills: Sequence[Skill], budget: int) -> str:
-    """Return the list of *skills* for the model in at most *budget* tokens; empty without skills.
+    """Return the list of *skills* for the model, cut to about *budget* tokens; empty without skills.
 
     Long descriptions are cut, then omitted, then the last names are omitted. Equal arguments give an equal text.
     """
@@ -87,5 +87,5 @@ def _short(description: str, longest: int) -> str:
 
 
 def _sizes(lines: Sequence[str]) -> list[int]:
-    """Return, for each line, the number of bytes of the text from the beginning to the end of this line."""
+    """Return, for each of *lines*, the number of bytes from the start of the first line to the end of this line."""
     return list(accumulate(len(line.encode()) + 1 for line in lines))

@@ -17,7 +17,7 @@ from coterie.paths import home_directory, project_directory, project_root
 from coterie.suggestions import closest_match
 
 SkillScope = Literal["user", "agents", "claude", "project"]
-"""Place of a skill, weakest first; a skill replaces others of the same name. All but `user` are in the project."""
+"""Place of a skill, weakest first: it replaces one of the same name in a weaker place. `user` is not in the project."""
 NAME = re.compile(r"[a-z0-9-]{1,64}")
 RULE = "a name is at most 64 lower-case letters, digits and hyphens"
 LONGEST = 1_024
@@ -29,7 +29,7 @@ OTHERS = "skills do not use this key; it may stay"
 DIRECTORY = "skills"
 FILE = "SKILL.md"
 MOST = 1_000
-"""Maximum number of skills that are loaded from one directory."""
+"""Maximum number of entries of one directory that are searched for skills; further entries are ignored."""
 
 
 @attrs.frozen(kw_only=True)
@@ -159,10 +159,10 @@ class Skills:
     """All skills that were loaded from some directories, and the problems found in their files."""
 
     by_name: Mapping[str, Skill] = attrs.field(factory=dict)
-    """Skills by name, those of the project before those of the user, each group sorted by name."""
+    """Skills by name, sorted by place, strongest first (those of the user are last), then by name."""
     problems: tuple[FileProblem, ...] = ()
     files: int = 0
-    """Number of `SKILL.md` files that were read, including files with errors."""
+    """Number of `SKILL.md` files that were found, including files with errors."""
 
     @property
     def for_model(self) -> list[Skill]:
@@ -178,7 +178,7 @@ class Skills:
 def load_skills(directory: Path) -> Skills:
     """Load all skills of the user and of the project that contains *directory*. Blocks on the disk.
 
-    Order: user, then the project's `.agents`, `.claude` and own directory; a later skill replaces an earlier one of the
+    Order: user, then `.agents`, `.claude` and `.coterie` of the project; a later skill replaces an earlier one of the
     same name. A skill of the project that a link leads outside of the project is rejected, because a repository must
     not expose other files of the user to the model. Problems in files are part of the result and raise nothing.
     """
@@ -221,7 +221,7 @@ def _load(places: Iterable[tuple[SkillScope, Path]], root: Path | None) -> Skill
 
 
 def _find(place: Path, problems: list[FileProblem]) -> Iterator[Path]:
-    """Yield the path of `SKILL.md` of each skill in the directory *place*, by name; add failures to *problems*."""
+    """Yield the paths of `SKILL.md` files in subdirectories of *place*, sorted; *problems* gets its problems."""
     try:
         names = sorted(entry.name for entry in place.iterdir())
     except (FileNotFoundError, NotADirectoryError):

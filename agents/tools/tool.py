@@ -26,12 +26,12 @@ JOBS_DIRECTORY = "jobs"
 """Name of the folder in the agent's own directory (`Workspace.scratch`) that stores the output of background jobs."""
 Access = Literal["read", "edit", "run", "session", "spawn"]
 RESULT_CAP = 50_000
-"""Default of `Tool.result_cap`, in characters. A longer result is stored in a file, and the model gets a preview."""
+"""Default of `Tool.result_cap` in characters, a nominal limit: the settings contain the limit that is applied."""
 
 
 @attrs.define(eq=False)
 class UsedSkills:
-    """Skills (instruction texts) that one agent has loaded. Used only by the task that runs the agent's tools."""
+    """Skills (instruction texts) that one agent has loaded. Used only in the thread of the agent's event loop."""
 
     _used: dict[str, UsedSkill] = attrs.field(factory=dict, init=False, repr=False)
     _undrained: dict[str, None] = attrs.field(factory=dict, init=False, repr=False)
@@ -69,7 +69,7 @@ class Workspace:
     """Directories, state and services of one agent, passed to every call of its tools."""
 
     root: Path
-    """Project directory. Relative paths in tool calls start here, even after a shell command has run `cd`."""
+    """Start directory of the agent, usually the project. Relative paths in tool calls start here, even after `cd`."""
     scratch: Path
     """The agent's own directory, outside the project, in which tools store long results and the output of jobs."""
     seen: ReadFiles = attrs.field(factory=ReadFiles)
@@ -85,14 +85,14 @@ class Workspace:
     shared: Path | None = None
     """Directory that all agents of the session may read and write without a prompt; None if there is none."""
     readable: tuple[Path, ...] = ()
-    """Directories of skills outside the project, with links followed. Tools may read files there without a prompt."""
+    """Directories of the agent's skills, with links followed. Tools may read files there without a prompt."""
     skills: UsedSkills = attrs.field(factory=UsedSkills)
     """Skills (instruction texts) that the agent has loaded."""
     sandbox: Sandbox | None = None
     """Sandbox in which shell commands run; None if commands run without restrictions of the operating system."""
 
     def changes(self) -> StateRecord | None:
-        """Return changes of `seen`, `shell` and `skills` since the last call, for the transcript; None if none."""
+        """Return changes of `seen`, `shell` and `skills` since the last call, for the transcript; None if unchanged."""
         change = StateRecord(
             seen=self.seen.take_changes(), directory=self.shell.take_changes(), skills=self.skills.take_changes()
         )
@@ -217,9 +217,9 @@ class Tool(ABC):
 
     @property
     def result_cap(self) -> int | None:
-        """Default limit of a result in characters; None if the tool limits its own results.
+        """Nominal limit of a result in characters; None if the tool limits its own results, which are never stored.
 
-        A result over the limit is stored in a file. If this is not None, the limit in the settings is used instead.
+        If this is not None, a result over the limit in the settings is stored in a file; this number is not used.
         """
         return RESULT_CAP
 
@@ -235,8 +235,8 @@ class Tool(ABC):
     async def run(self, arguments: Any, workspace: Workspace) -> ToolResult:
         """Execute a call with *arguments*, an instance of `input_type`.
 
-        Raises `ToolFailed` for an error that the model can fix. Unless the docstring of the tool names an exception,
-        nothing that the call has started continues after its cancellation.
+        Raises `ToolFailed` for an error that the model can fix. Nothing that the call has started continues after its
+        cancellation, unless the docstring of the tool says so.
         """
 
 
@@ -277,7 +277,7 @@ class ExternalInput:
 
 
 class ExternalTool(Tool):
-    """Base class of tools that another program executes, such as an MCP server. It defines the JSON Schema."""
+    """Base class of tools that another program, such as an MCP server, executes and defines by a JSON Schema."""
 
     __slots__ = ()
 

@@ -22,7 +22,7 @@ _Raised = TypeVar("_Raised", bound=BaseException)
 
 @attrs.frozen(kw_only=True)
 class TransportParts:
-    """Arguments with which a `TransportFactory` constructs the transport under test, except for the storage."""
+    """Roster, keys, clock, dead letter store and limits with which a `TransportFactory` constructs a transport."""
 
     roster: Roster
     keys: Keys
@@ -68,7 +68,7 @@ class TransportFactory(Protocol):
 
 
 OpenTransportFactory = Callable[[], AbstractAsyncContextManager[TransportFactory]]
-"""Function that opens an empty storage."""
+"""Function that opens an empty storage, and returns the factory of transports on it as a context manager."""
 
 
 @attrs.define(eq=False)
@@ -265,7 +265,7 @@ async def expect_error(expected: type[_Raised] | tuple[type[_Raised], ...], oper
         await operation
     except expected as exc:
         return exc
-    raise AssertionError(f"{expected} was not raised")
+    raise AssertionError(f"the operation did not raise {expected}")
 
 
 def _key_of(sender: Sender) -> bytes:
@@ -317,11 +317,11 @@ class Promise:
         if self.need == "tampering" and factory.tampering is None:
             raise NotApplicable("the storage allows no tampering: stored messages cannot be changed past the transport")
         if self.need == "macs" and not factory.has_macs:
-            raise NotApplicable("the reader does not get the MAC that the sender made")
+            raise NotApplicable("the storage keeps no MAC: the reader does not get the one that the sender made")
 
 
 def promise(*, need: PromiseNeed | None = None, limits: MailLimits | None = None) -> Callable[[_Test], Promise]:
-    """Decorate a test function that needs tampering or MACs of the storage, or *limits* of the mailboxes."""
+    """Return a decorator: it turns a test function into a `Promise` that needs *need* of the storage, or *limits*."""
     return lambda test: Promise.of(test, need, limits)
 
 

@@ -22,7 +22,7 @@ async def promise_32_the_next_reader_follows(mail: MailHarness) -> None:
     async def fail() -> None:
         async with mail.open_inbox() as inbox:
             inbox.take_nowait()
-            raise RuntimeError("a reader fails")
+            raise RuntimeError("the reader fails on purpose, as this promise requires")
 
     sent = await mail.send()
     await expect_error(RuntimeError, fail())
@@ -49,7 +49,7 @@ async def promise_34_unknown_names_cannot_be_read(mail: MailHarness) -> None:
             mail.transport.backlog(name)
         except (UnknownRecipient, NameInvalid):
             continue
-        raise AssertionError(f"there is a backlog for {name!r}")
+        raise AssertionError(f"`backlog` accepted the invalid or unknown name {name!r}; it must raise an error")
 
 
 async def promise_35_pending_mail_wakes_a_reader(mail: MailHarness) -> None:

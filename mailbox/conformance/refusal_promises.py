@@ -25,7 +25,7 @@ IMPOSSIBLE = (
     "\uff42ob",
     "dead",
 )
-"""Names that no member has; only the last one is a possible name."""
+"""Names that no agent can have. Only the last one has a valid form; it is reserved for a directory."""
 
 
 async def promise_41_an_unknown_name_gets_suggestions(mail: MailHarness) -> None:

@@ -67,7 +67,7 @@ class TaskInvalid(TaskRefused):
 
 @attrs.define(eq=False)
 class TaskOwned(TaskRefused):
-    """Another agent works on the task, so the caller can neither claim the task nor change its status."""
+    """Another owner works on the task, so the caller can neither claim the task nor change its status."""
 
     id: TaskId
     owner: TaskOwner
@@ -82,7 +82,7 @@ class TaskDone(TaskRefused):
 
     id: TaskId
     owner: TaskOwner | None
-    """The agent that finished the task; None if unknown."""
+    """Owner of the task when it was marked as done; None if unknown."""
 
     def __str__(self) -> str:
         return f"task {self.id} is done{f' by {self.owner}' if self.owner else ''}; reopen it to work on it again"

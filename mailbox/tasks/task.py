@@ -10,7 +10,7 @@ LONGEST_SUBJECT = 300
 """Greatest length of the subject of a task, in characters."""
 LONGEST_DESCRIPTION = 65_536
 HISTORY_LIMIT = 500
-"""Largest number of history entries of one task. If there are more, the first and the newest are kept."""
+"""Largest number of history entries of one task. If there are more, only the first and the newest 499 are kept."""
 
 TaskId = NewType("TaskId", int)
 TaskStatus = Literal["open", "in_progress", "done", "deleted"]
@@ -22,7 +22,7 @@ TaskState = Literal["open", "blocked", "in_progress", "done", "deleted"]
 class TaskOwner:
     """Owner of a task: the user, or one incarnation (numbered start) of an agent.
 
-    Another incarnation of the same agent is another owner, so it never owns a task by mistake.
+    A new incarnation of an agent is another owner: it owns tasks of the earlier one only after `TaskList.take_over`.
     """
 
     name: str
@@ -41,7 +41,7 @@ class TaskHistoryEntry:
     """One change in the history of a task."""
 
     at: float
-    """Time in seconds since 1970."""
+    """Time of the change, in seconds since 1970."""
     by: str
     what: str
 
@@ -55,7 +55,7 @@ class Task:
     description: str = ""
     status: TaskStatus = "open"
     owner: TaskOwner | None = None
-    """The agent that works on the task, or the agent that finished it; None for an open or deleted task."""
+    """Agent or user that works on the task, or had it when it was done; None for an open or deleted task."""
     blocked_by: tuple[TaskId, ...] = ()
     history: tuple[TaskHistoryEntry, ...] = ()
     """Changes of the task, oldest first."""
@@ -92,7 +92,7 @@ class Task:
         except (msgspec.DecodeError, RecursionError) as exc:
             raise ValueError(str(exc)) from exc
         if task.v != VERSION:
-            raise ValueError(f"version {task.v}; this program reads {VERSION}")
+            raise ValueError(f"the task has format version {task.v}, but this program reads only version {VERSION}")
         return task
 
 
@@ -106,7 +106,7 @@ class ListedTask(Task):
     blocks: tuple[TaskId, ...]
     """Tasks that name this one in their `blocked_by`."""
     waits_for: tuple[TaskId, ...]
-    """Tasks of `blocked_by` that are neither done nor deleted; empty if this task itself is done or deleted."""
+    """Tasks in `blocked_by` that are unreadable, or neither done nor deleted; empty if this task is done or deleted."""
     state: TaskState
 
 

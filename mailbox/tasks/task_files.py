@@ -56,14 +56,14 @@ class TaskFiles:
         except FileNotFoundError:
             highest = 0
         except OSError as exc:
-            raise TasksFailed(self.directory, exc.strerror or str(exc)) from exc
+            raise TasksFailed(self.directory, f"the task list cannot be read: {exc.strerror or exc}") from exc
         # A directory listing may miss a file that is being replaced at that moment.
         while self.path(TaskId(highest + 1)).exists():
             highest += 1
         return TaskId(highest)
 
     def ids(self) -> Iterator[TaskId]:
-        """Return the numbers of all tasks, including unreadable files, oldest first. Raises `TasksFailed`."""
+        """Return all numbers from 1 to `highest`, even if a file is unreadable or was removed. Raises `TasksFailed`."""
         return map(TaskId, range(1, self.highest() + 1))
 
     def read(self, task_id: TaskId) -> Task:
@@ -94,7 +94,7 @@ class TaskFiles:
         try:
             replace_file(path, task.to_bytes(), durable=self.is_durable, mode=0o600)
         except OSError as exc:
-            raise TasksFailed(path, f"could not be written: {exc.strerror or exc}") from exc
+            raise TasksFailed(path, f"the task was not written; check the disk: {exc.strerror or exc}") from exc
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -111,7 +111,7 @@ class TaskFiles:
         except filelock.Timeout as exc:
             raise TasksBusy(self.directory, self.lock_timeout) from exc
         except OSError as exc:
-            raise TasksFailed(self.directory, f"cannot be locked: {exc.strerror or exc}") from exc
+            raise TasksFailed(self.directory, f"the task list was not locked; check the disk: {exc.strerror}") from exc
         try:
             yield
         finally:
@@ -121,5 +121,5 @@ class TaskFiles:
 def _parse(task_id: TaskId, content: bytes) -> Task:
     task = Task.from_bytes(content)
     if task.id != task_id:
-        raise ValueError(f"the file contains task {task.id}")
+        raise ValueError(f"the file of task {task_id} contains task {task.id} instead")
     return task

@@ -38,7 +38,7 @@ class TaskGraph:
         return (found for found in self._all() if isinstance(found, Task))
 
     def waits_for(self, task: Task) -> tuple[TaskId, ...]:
-        """Return the tasks that must be done before *task*: not done, not deleted, or with an unreadable file."""
+        """Return the tasks for which *task* waits: neither done nor deleted, or their file is missing or unreadable."""
         found = ((other, self._find(other)) for other in task.blocked_by)
         return tuple(other for other, blocker in found if blocker is None or not blocker.is_settled)
 

@@ -23,8 +23,8 @@ PRESENT: frozenset[TaskState] = frozenset({"open", "blocked", "in_progress", "do
 class TaskList:
     """The task list in *directory*. The first change creates this directory; the parent directory must exist.
 
-    Any number of processes may use the list at the same time. A change is atomic, and completes once it has begun, even
-    if its caller is cancelled. A change raises `TasksBusy` if the lock is not acquired within *lock_timeout* seconds,
+    Any number of processes may use the list at the same time. A change of one task is atomic. A begun change completes
+    even after a cancellation. A change raises `TasksBusy` if the lock is not acquired within *lock_timeout* seconds,
     and `TasksFailed` on a disk error. Queries do not wait for the lock.
     """
 
@@ -108,7 +108,7 @@ class TaskList:
     async def delete(self, task_id: TaskId, by: TaskOwner) -> Task:
         """Mark the task as deleted. Its number and history are kept, and no task waits for it any longer.
 
-        A damaged file is replaced by a deleted task without history. Raises the errors of `update`.
+        A damaged file is replaced by a deleted task without its history. Raises `TaskRefused`.
         """
 
         def delete(graph: TaskGraph) -> Task:
@@ -126,7 +126,7 @@ class TaskList:
     async def _change_running(
         self, owner: TaskOwner, what: str, status: TaskStatus, new_owner: TaskOwner | None
     ) -> tuple[Task, ...]:
-        """Set *status* and *new_owner* of all tasks in progress of *owner* and of its earlier incarnations (starts)."""
+        """Set *status* and *new_owner* of all tasks in progress of *owner* or its earlier starts, and return them."""
 
         def change(graph: TaskGraph) -> tuple[Task, ...]:
             changed, at = list[Task](), self.clock.now()

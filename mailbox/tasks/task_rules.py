@@ -137,15 +137,15 @@ def _check_not_blocked(graph: TaskGraph, task: Task) -> None:
 def _checked_subject(text: str) -> str:
     subject = " ".join(text.split())
     if not subject:
-        raise TaskInvalid("subject", "it is empty; describe the work in a few notes")
+        raise TaskInvalid("subject", "a task cannot have an empty subject; describe the work in a few words")
     return _checked("subject", subject, LONGEST_SUBJECT)
 
 
 def _checked(field: str, text: str, longest: int) -> str:
     if len(text) > longest:
-        raise TaskInvalid(field, f"it has {len(text):,} characters, over {longest:,}")
+        raise TaskInvalid(field, f"the text has {len(text):,} characters; shorten it to {longest:,}")
     try:
         text.encode()
     except UnicodeEncodeError as exc:
-        raise TaskInvalid(field, f"character {exc.start + 1:,} is half of a surrogate pair") from exc
+        raise TaskInvalid(field, f"the text is not valid Unicode; remove character {exc.start + 1:,}") from exc
     return text

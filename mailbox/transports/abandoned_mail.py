@@ -40,7 +40,7 @@ def find_abandoned(transport: FileTransport) -> dict[str, Backlog]:
         names = [entry.name for entry in sorted(transport.directory.glob("*/")) if _is_name(entry.name)]
         abandoned = [name for name in names if name not in members and segment_numbers(transport.directory / name)]
     except OSError as exc:
-        raise MailboxFailed(str(transport.directory), str(exc)) from exc
+        raise MailboxFailed(str(transport.directory), f"the mail cannot be listed: {exc}") from exc
     found = {name: attrs.evolve(transport, roster=_ended_roster(name)).backlog(name) for name in abandoned}
     return {name: backlog for name, backlog in found.items() if backlog.messages}
 
@@ -73,7 +73,7 @@ async def dead_letter_abandoned(transport: FileTransport, dead: DeadLetters, nam
                 for delivery in deliveries:
                     writer.add(DeadLetter.of(delivery.envelope, "recipient_ended", _detail(name), name, now))
             except OSError as exc:
-                raise MailboxFailed(name, f"cannot store a dead letter: {exc.strerror}") from exc
+                raise MailboxFailed(name, f"cannot store a dead letter: {exc.strerror}; check the disk") from exc
             await inbox.acknowledge([delivery.envelope.id for delivery in deliveries])
     return writer.count
 
@@ -92,7 +92,7 @@ class _DeadLetterWriter:
         try:
             self._known = {record.letter.raw for record in self._dead.history() if record.letter.mailbox == self.name}
         except OSError as exc:
-            raise MailboxFailed(self.name, f"cannot read the dead letters: {exc.strerror}") from exc
+            raise MailboxFailed(self.name, f"cannot read dead letters: {exc.strerror}; check the disk") from exc
 
     def add(self, letter: DeadLetter) -> None:
         """Count *letter*, and store it unless it is stored already. Used as a `StoreDeadLetter`."""

@@ -34,7 +34,7 @@ class SessionKeys:
     """Signing keys of one run of a session. The root (its main process) creates them and passes them to the agents.
 
     They protect against forgery by models and tools: a message that an agent writes into a mailbox with a shell has no
-    signature. They do not protect against a hostile process of the same user, which can read the memory of agents.
+    valid signature. A hostile process of the same user can still forge, as it can read the memory of agents.
     """
 
     _secret: bytes = attrs.field(repr=False)
@@ -66,8 +66,8 @@ class SessionKeys:
 class SessionMail:
     """Mail of one session for one process: mailboxes, roster, dead letters and mail of other sessions.
 
-    Any number of processes may each open one for the same session, which need not run. No file is created before a
-    message is stored. Close the object after use.
+    Any number of processes may each open one for the same session, which need not run. Opening it
+    creates no file. Close the object after use.
     """
 
     session: SessionDirectory

@@ -1,4 +1,4 @@
-"""Issues that a check of a memory store finds, and counts of the memories that they make misleading."""
+"""Issues that a check of a memory store finds, and counts of the memories that are misleading due to an issue."""
 
 from collections.abc import Iterable, Sequence
 from typing import Literal
@@ -66,7 +66,7 @@ class CheckedMemory:
 
 @attrs.frozen(kw_only=True)
 class IssueRate:
-    """Numbers of misleading memories in a store: contradicted, duplicate, or dead (mentioning missing files)."""
+    """Numbers of misleading memories in a store: contradicted, duplicate, or dead (naming a missing file or symbol)."""
 
     memories: int
     """Number of all memories in the store."""

@@ -20,7 +20,7 @@ _MARKS = re.compile(r"[*`\"']|(?<!\w)_|_(?!\w)")
 _SETTING = re.compile(r"(?P<key>[\w .()/-]{3,60}?)\s*(?::|=|->)\s+(?P<value>\S.*)|(?P<key2>\w+)=(?P<value2>\S+)")
 _IS = re.compile(r"(?:the\s+|our\s+|my\s+)?(?P<key>[\w -]{3,60}?)\s+(?:is|are)\s+(?P<value>\S.*)", re.IGNORECASE)
 _EXACT = re.compile(r"(?:not\s+)?(?:[~<>=]*\d[\w.:/-]*(?:\s+\w+)?|[A-Z]\w*|\S*[_./:@]\S*|true|false|on|off|yes|no)")
-"""Pattern of a value that excludes other values: a number, a capitalized name, an address, or a word such as `true`."""
+"""Pattern of a value that contradicts any other value of its key: a number, a name, a path, or a word like `true`."""
 _ADVICE = re.compile(
     r"(?:please\s+)?(?P<word>always|never|do\s+not|don't|dont|avoid|use|prefer)\s+(?:use\s+|using\s+|to\s+)?(?P<rest>\S.*)",
     re.IGNORECASE,
@@ -36,7 +36,7 @@ _VAGUE = re.compile(
 def find_contradictions(memories: Sequence[CheckedMemory]) -> Iterator[StoreIssue]:
     """Yield an issue for each line that contradicts an earlier memory: another value for a key, or opposite advice."""
     known: dict[str, tuple[str, str, int, str]] = {}
-    """Maps the subject of a statement to its first value, and to path, line number and text of the first statement."""
+    """Maps a subject, such as "api port", to value, path, line number and text of the first statement about it."""
     for memory in memories:
         for number, line in prose_lines(memory.entry.body, memory.body_line):
             shown = _ITEM.sub("", line).strip()
@@ -52,7 +52,7 @@ def find_contradictions(memories: Sequence[CheckedMemory]) -> Iterator[StoreIssu
 def _read(text: str) -> tuple[str, str] | None:
     """Return subject and value of the statement in the line *text*, normalised for comparison; None if it has none.
 
-    For `API port: 80` these are "api port" and "80". For `Avoid tabs` they are "advice: tabs" and "do not", else "do".
+    Examples: "api port" and "80" for `API port: 80`; "advice: tabs" and "do not" for `Avoid tabs`, "do" for `Use tabs`.
     """
     if advice := _ADVICE.fullmatch(text):
         word = " ".join(advice["word"].lower().split())
@@ -65,7 +65,7 @@ def _read(text: str) -> tuple[str, str] | None:
 
 
 def _held(key: str, value: str) -> tuple[str, str] | None:
-    """Return *key* and *value*, normalised for comparison; None if the key is too vague or the value is too long."""
+    """Return *key* and *value*, normalised; None if the key is too short, long or vague, or the value too long."""
     subject = re.sub(r"^(?:the|our|my) ", "", _plain(key))
     words = len(subject.split())
     is_telling = 2 <= words <= KEY_WORDS or (words == 1 and "_" in key)

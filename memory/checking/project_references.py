@@ -146,8 +146,8 @@ def find_missing(claims: Iterable[ProjectReference], project: Path, memories: Co
     """Search the directory *project* for the references *claims*, and return those to missing files and symbols.
 
     A path exists if the path of a file or directory ends with it, or if it is in one of the directories *memories*. A
-    symbol exists if it occurs as a word in a file that is neither prose nor in *memories*. If the project exceeds a
-    limit of the scan, nothing is reported as missing. Blocks. Unreadable files are skipped.
+    symbol exists if it occurs as a word in a file that is neither prose nor in *memories*. In a project with
+    too many files nothing, and with too much text no symbol, is reported. Blocks. Unreadable files are skipped.
     """
     tree = _walk(project, [Path(os.path.realpath(path)) for path in memories])
     named = list(claims)

@@ -101,7 +101,7 @@ def repair_index(store: MemoryStore) -> MemoryChange | None:
 def repair_index_text(text: str, memories: Mapping[str, MemoryEntry | None]) -> str:
     """Return the index *text* with dead and repeated links removed, long lines cut, and missing memories added.
 
-    *memories* maps the paths of all memories to their parsed content, which is None for memories that *text* links to.
+    *memories* maps the paths of all memories to their parsed content; None for a memory to which *text* links already.
     Lines without a link are kept, however long, because their text may exist nowhere else.
     """
     entries = {entry.line: entry.path for entry in index_lines(text)}

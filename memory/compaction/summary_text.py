@@ -72,13 +72,13 @@ def parse_summary(text: str, *, is_whole: bool) -> str:
     """
     if not is_whole:
         raise SummaryUnusable(
-            "the model's reply with the summary of the conversation was cut off or refused; it is not used"
+            "the model's reply with the summary was cut off or refused; Coterie continues without a summary"
         )
     rest = _ANALYSIS.sub("", text)
     tagged = _SUMMARY.search(rest)
     summary = (tagged.group(1) if tagged else rest).strip()
     if not summary:
-        raise SummaryUnusable("the reply has no summary in it")
+        raise SummaryUnusable("the model's reply has no summary in it; Coterie continues without one")
     return summary
 
 

@@ -88,7 +88,7 @@ class DreamChange:
         """Decode the bytes of a dream's file, as `to_bytes` encoded them. Raises `ValueError` for any other input."""
         members: dict[str, Any] = msgspec.json.decode(data, type=dict[str, Any])
         if members.get("v") != VERSION:
-            raise ValueError(f"the dream has format version {members.get('v')}; this program reads only {VERSION}")
+            raise ValueError(f"the dream has format version {members.get('v')}, not {VERSION}; update Coterie")
         return msgspec.convert(members, cls)
 
 

@@ -212,7 +212,7 @@ def _value(piece: _Piece, notes: list[FieldWarning], depth: int) -> Value:
 def _strict(piece: _Piece, following: Sequence[str], notes: list[FieldWarning]) -> Value:
     fields = parse_fields("\n".join([piece.head, *following]), piece.line)
     if list(fields.values) != [piece.key]:
-        raise YamlInvalid(piece.line, "the text is not one `key: value`")
+        raise YamlInvalid(piece.line, f"the text is not one `key: value` with the key {piece.key!r}; correct it")
     notes += fields.notes
     return fields.values[piece.key]
 

@@ -74,7 +74,7 @@ def parse_fields(text: str, first_line: int = 1) -> YamlFields:
         line = first_line if exc.problem_mark is None else builder.line(exc.problem_mark)
         raise YamlInvalid(line, exc.problem or "not readable") from exc
     except (yaml.YAMLError, UnicodeEncodeError) as exc:
-        raise YamlInvalid(first_line, "the text has characters that YAML does not allow") from exc
+        raise YamlInvalid(first_line, "the text has characters that YAML does not allow; remove them") from exc
     return builder.finish()
 
 
@@ -126,7 +126,7 @@ class _Builder:
 
     def finish(self) -> YamlFields:
         if self.root is not None and self.root is not self.top.values:
-            raise YamlInvalid(self.first_line, "a line `key: value` is expected here")
+            raise YamlInvalid(self.first_line, "the text is not a mapping; write lines `key: value`")
         return self.top
 
     def _scalar(self, event: yaml.ScalarEvent, line: int) -> str:
@@ -167,4 +167,4 @@ class _Builder:
             above.fields.begin(value, line)
             above.key = value
         else:
-            raise YamlInvalid(line, "a key must be text, not a list or a mapping")
+            raise YamlInvalid(line, "a key is a list or a mapping; use text as the key")

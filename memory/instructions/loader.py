@@ -190,7 +190,7 @@ class _Loader:
         except OSError as exc:
             self._warn(found.path, f"cannot be read: {exc.strerror}; check the file and its permissions")
         except ValueError as exc:
-            self._warn(found.path, f"is not loaded: it is {exc}")
+            self._warn(found.path, f"is not loaded: {exc}")
         for include in find_includes(text):
             self._load_include(include, found)
         if len(text) > LONG:
@@ -242,17 +242,17 @@ def _read_text(path: Path) -> str:
     """Return the text of the file *path*. Raises `OSError`, and `ValueError` if it is too large or not UTF-8 text."""
     # Checked first, because opening a pipe would block.
     if not path.is_file():
-        raise ValueError("not a regular file; replace it by a text file")
+        raise ValueError("the instruction file is not a regular file; replace it by a text file")
     with path.open("rb") as stream:
         content = stream.read(SIZE_LIMIT + 1)
     if len(content) > SIZE_LIMIT:
-        raise ValueError(f"larger than {SIZE_LIMIT:,} bytes; shorten it")
+        raise ValueError(f"the instruction file is larger than {SIZE_LIMIT:,} bytes; shorten it")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
-        raise ValueError("not text in UTF-8; convert it") from exc
+        raise ValueError("the instruction file is not in UTF-8; convert it") from exc
     if "\0" in text:
-        raise ValueError("not text, because it contains a NUL byte; rewrite it")
+        raise ValueError("the instruction file has a NUL byte, so it is not text; remove the byte")
     return text
 
 

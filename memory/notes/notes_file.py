@@ -39,7 +39,7 @@ def read_file(path: Path, *, follow: bool = False) -> bytes | None:
         return None
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "is not a regular file; replace it by a text file", str(path))
+            raise OSError(errno.EINVAL, "the path is not a regular file; replace it by a text file", str(path))
         content = file.read(LARGEST + 1)
     if len(content) > LARGEST:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))

@@ -49,9 +49,9 @@ class Template:
                 sections[-1][1].append(line.strip())
         names = [fold_heading(heading) for heading, _ in sections]
         if len(names) == 1:
-            raise NotesUnusable(f"has no section; add a heading line such as '# {WORKLOG}'")
+            raise NotesUnusable(f"the notes template has no section; add a heading line such as '# {WORKLOG}'")
         if twice := [heading for heading, _ in sections if names.count(fold_heading(heading)) > 1]:
-            raise NotesUnusable(f"has the section {twice[0]!r} twice; rename or delete one of them")
+            raise NotesUnusable(f"the notes template has the section {twice[0]!r} twice; rename or delete one of them")
         return cls(sections=tuple(TemplateSection(heading=name, hint=tuple(hint)) for name, hint in sections))
 
 
@@ -78,5 +78,5 @@ def fill_slots(text: str, facts: Mapping[str, str]) -> str:
     """
     if unknown := sorted(find_slots(text) - facts.keys()):
         known = ", ".join(f"{{{{{name}}}}}" for name in sorted(facts))
-        raise NotesUnusable(f"has an unknown slot {{{{{unknown[0]}}}}}; available: {known}")
+        raise NotesUnusable(f"the text has an unknown slot {{{{{unknown[0]}}}}}; use one of {known}")
     return _SLOT.sub(lambda slot: facts[slot.group(1)], text)

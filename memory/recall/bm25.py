@@ -81,9 +81,9 @@ class Bm25Ranker:
     _norms: Sequence[float] = attrs.field(default=(), init=False)
     """BM25 length normalization of each file, larger for longer files; the list index is the file id."""
     _once: Sequence[float] = attrs.field(default=(), init=False)
-    """BM25 score that a word adds if it occurs once in a file; the list index is the file id."""
+    """BM25 score of a word that occurs once in a file, before the weight of the word is applied, by file id."""
     _looked_up: dict[str, _Gains] = attrs.field(factory=dict, init=False)
-    """Cache of lookups in the search index: files with a word and the score that it adds, by word."""
+    """Cache of lookups in the search index: files with a word and its score in each, before its weight, by word."""
     _version: int | None = attrs.field(default=None, init=False)
     """SQLite `data_version` at which the fields above were computed; None, or another version, means compute again."""
 

@@ -65,7 +65,7 @@ def open_history_directory(root: ConfinedDirectory, *, make: bool = False) -> It
         yield None
         return
     except NotADirectoryError as exc:
-        raise MemoryRefused(HISTORY, "in the memory directory is a file or a link; rename it") from exc
+        raise MemoryRefused(HISTORY, "in the memory directory must be a directory; rename this file") from exc
     try:
         if make:
             _exclude_from_git(root, descriptor)

@@ -243,7 +243,8 @@ class LiveSession:
         result = await trio.to_thread.run_sync(read_result, self._session, self._past)
         is_done = isinstance(outcome, SessionEnded) and outcome.is_done
         if result is None or not (is_done or result.is_done):
-            raise SessionFailed(self.id, f"it ended without a result, but can be resumed: {self._end_reason}")
+            reason = f"the session ended without a result; resume it with open_session(session=...): {self._end_reason}"
+            raise SessionFailed(self.id, reason)
         return result
 
     async def send(self, to: str, text: str, *, summary: str | None = None) -> Receipt:
@@ -252,7 +253,7 @@ class LiveSession:
         When this method returns, the message is stored on disk until it is delivered.
         """
         if to == "*":
-            raise RequestRefused(self.id, "a message has one recipient; send to each agent by name", "send", to)
+            raise RequestRefused(self.id, "'*' is not a recipient; send the message to each agent by name", "send", to)
         request = SendMail(
             to=to,
             body=_checked_text("text", text),
@@ -266,7 +267,7 @@ class LiveSession:
             case NotStored(reason=reason):
                 raise RequestRefused(self.id, reason, "send", to)
             case answer:
-                raise AssertionError(f"unexpected answer of the root to a message: {answer}")
+                raise AssertionError(f"the root (supervisor process) gave an unexpected answer to a message: {answer}")
 
     async def spawn(
         self,
@@ -325,7 +326,7 @@ class LiveSession:
             reason = f"the request is too long; the limit is {FRAME_LIMIT:,} bytes, so pass a shorter text"
             raise RequestRefused(self.id, reason, asked, subject)
         if (root := find_root(self._session)) is None:
-            raise SessionOver(self.id, f"it has ended; resume it with open_session(session=...): {self._end_reason}")
+            raise SessionOver(self.id, f"the session has ended; resume it with session={self.id!r}: {self._end_reason}")
         try:
             return await send_request(root, request)
         except ConfigInvalid as exc:
@@ -345,9 +346,9 @@ class LiveSession:
 def _checked_text(name: str, text: str) -> str:
     """Return *text*; raise `ConfigInvalid` for the argument *name* if *text* is blank or cannot be encoded as UTF-8."""
     if not text.strip():
-        raise ConfigInvalid(name, "it is empty; pass a text that is not blank")
+        raise ConfigInvalid(name, "the argument is blank; pass a text with other characters than spaces")
     try:
         text.encode()
     except UnicodeEncodeError as exc:
-        raise ConfigInvalid(name, f"it cannot be encoded as UTF-8: {exc.reason}; remove the characters") from exc
+        raise ConfigInvalid(name, f"the argument cannot be encoded as UTF-8: {exc.reason}; remove them") from exc
     return text

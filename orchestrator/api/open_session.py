@@ -39,7 +39,7 @@ async def open_session(task: str = "", **options: Unpack[SessionOptions]) -> Asy
     """
     given = explicit_options(options)
     if threading.current_thread() is not threading.main_thread():
-        raise RuntimeError("open_session needs the main thread: child processes die with the thread that starts them")
+        raise RuntimeError("call open_session on the main thread: child processes die with the thread that starts them")
     request = await trio.to_thread.run_sync(to_session_request, task, given)
     past = Counter[str]()
     if request.session is not None:

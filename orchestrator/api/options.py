@@ -79,7 +79,7 @@ def to_session_request(task: str, options: SessionOptions) -> SessionRequest:
         _, definition = apply_definition(settings, facts["project"])
         task = task.strip() or (definition and definition.initial_prompt) or ""
         if not task:
-            raise ConfigInvalid("task", "it is empty; pass a task, or session= with the id of a session to resume")
+            raise ConfigInvalid("task", "the task is empty; pass a task, or session= with a session id to resume")
     return SessionRequest.prepare(
         settings,
         facts.pop("project"),
@@ -105,8 +105,7 @@ def _new_session(options: SessionOptions) -> tuple[Settings, dict[str, Any]]:
     if (path := options.get("team")) is not None:
         team = load_team(Path(path), project)
         if agent is not None and team.lead_type not in (None, agent):
-            lead = f"the lead of {Path(path)} has type {team.lead_type}"
-            raise ConfigInvalid("team", f"{lead}, but agent={agent!r} was passed; omit agent=, or change the file")
+            raise ConfigInvalid("team", f"the lead of {path} has type {team.lead_type}, not {agent!r}; omit agent=")
         agent, model = team.lead_type or agent, model or team.lead_model
     return _settings(project, options, model, agent), {"project": project, "team": team}
 
@@ -115,7 +114,7 @@ def _resumed_session(options: SessionOptions) -> tuple[Settings, dict[str, Any]]
     """Return the settings and the other request fields, project and id, to resume a session. Raises `ConfigInvalid`."""
     for name in NEW_SESSION_OPTIONS:
         if options.get(name):
-            raise ConfigInvalid(name, "is only for new sessions, and a resumed session keeps its value; omit it")
+            raise ConfigInvalid(name, "the option is only for new sessions; a resumed session keeps its value; omit it")
     found = SessionDirectory.find(options.get("session") or "")
     recorded = {"sandbox.mode": found.sandbox, **(options.get("settings") or {})}
     settings = _settings(found.project, {**options, "settings": recorded}, found.model, found.agent)

@@ -45,16 +45,16 @@ def rejection_reason(decision: ApprovalDecision, approval: Approval) -> str | No
     """
     claim = approval.claim
     if decision.requester not in (None, claim.agent):
-        return f"{approval.id} was requested by {claim.agent}, not by {decision.requester}"
+        return f"approval {approval.id} was requested by {claim.agent}, not {decision.requester}; correct the name"
     if approval.state != "open":
-        return f"{approval.id} is no longer open: {describe_state(approval)}"
+        return f"approval {approval.id} is no longer open: {describe_state(approval)}"
     if decision.agent is None:
         return None
     if decision.agent == claim.agent:
-        return "an agent cannot decide its own request"
+        return "an agent cannot decide its own request; wait for the decision"
     if decision.agent != MAIN:
-        return "only the lead or the user can decide"
-    return None if claim.approver == LEAD else f"only the user can decide {approval.id}"
+        return "only the lead (first agent) or the user can decide approvals"
+    return None if claim.approver == LEAD else f"only the user can decide approval {approval.id}"
 
 
 def describe_state(approval: Approval) -> str:

@@ -142,7 +142,7 @@ class ApprovalService:
             try:
                 entry = await self._find_existing(claim) or await self._create(claim)
             except OSError as exc:
-                raise ApprovalNotStored(f"the request could not be stored: {exc}") from exc
+                raise ApprovalNotStored(f"the approval request could not be stored: {exc}; try again later") from exc
         if claim.approver == RULE and entry.approval.is_open:
             await self._apply_rule(entry, directory)
         if entry.approval.is_open:
@@ -164,7 +164,7 @@ class ApprovalService:
                 self.emit(ApprovalRejected(id=decision.id, by=decision.by, reason=exc.reason))
                 raise
             except OSError as exc:
-                raise AnswerInvalid(f"approval {decision.id} stays open: its answer was not stored: {exc}") from exc
+                raise AnswerInvalid(f"approval {decision.id}: the answer was not stored: {exc}; answer again") from exc
         return entry.approval
 
     async def withdraw(self, claim: ApprovalSubject, why: str) -> None:
@@ -306,7 +306,7 @@ class ApprovalService:
             try:
                 await self._close(entry, "approved" if ruling.approve else "rejected", RULE, ruling.feedback)
             except OSError as exc:
-                raise ApprovalNotStored(f"the decision of the rule could not be stored: {exc}") from exc
+                raise ApprovalNotStored(f"the decision of the rule was not stored: {exc}; try again later") from exc
 
     def _decidable(self, decision: ApprovalDecision) -> PendingApproval:
         if (entry := self._entries.get(decision.id)) is None:

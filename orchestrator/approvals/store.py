@@ -122,14 +122,14 @@ class ApprovalKey:
             secret = bytes.fromhex(path.read_text().strip())
             is_private = os.stat(path).st_mode & 0o077 == 0  # noqa: PTH116 - next to the read
         except (OSError, ValueError) as exc:
-            raise ConfigInvalid(str(path), f"cannot be read: {exc}") from exc
+            raise ConfigInvalid(str(path), f"the signing key cannot be read: {exc}; correct or delete it") from exc
         if len(secret) != KEY_BYTES:
             raise ConfigInvalid(
                 str(path),
-                f"is not a signing key of {KEY_BYTES} bytes; delete the file, and agents ask for their approvals again",
+                f"the file is no signing key of {KEY_BYTES} bytes; delete it, and agents ask for their approvals again",
             )
         if not is_private:
-            raise ConfigInvalid(str(path), "is a secret key that other users can access; run chmod 600 on it")
+            raise ConfigInvalid(str(path), "the file is a secret key that other users can access; run chmod 600 on it")
         return cls(secret)
 
     def sign(self, content: bytes) -> str:

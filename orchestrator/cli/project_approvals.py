@@ -27,7 +27,7 @@ def confirm_includes(project: Path) -> None:
     while waiting := [path for path in read_instructions(project).unapproved if path not in refused]:
         for path in waiting:
             if click.confirm(
-                f"An instruction file of this project includes {sanitize(str(path))}. Allow it?", err=True
+                f"An instruction file of this project includes {sanitize(str(path))}. Allow this file?", err=True
             ):
                 approved.approve(path)
             else:
@@ -41,7 +41,7 @@ def confirm_servers(project: Path) -> None:
     """
     for server in load_servers(project).waiting:
         where = sanitize(server.config.where)
-        if click.confirm(f"MCP server {server.name} of this project is {where}. Allow it to start?", err=True):
+        if click.confirm(f"This project has the MCP server {server.name}: {where}. Allow agents to use it?", err=True):
             approve_servers(project, [server])
 
 
@@ -53,7 +53,7 @@ def confirm_hooks(project: Path, settings: Settings) -> None:
     click.echo("This project has hooks, which run commands while agents work in it:", err=True)
     for line in describe_sources(waiting):
         click.echo(line, err=True)
-    if click.confirm("Allow them to run from now on?", err=True):
+    if click.confirm("Allow these hooks to run from now on?", err=True):
         approve_hook_sources(project, waiting)
 
 

@@ -37,11 +37,11 @@ async def send_request(root: ProcessIdentity, request: ControlRequest) -> Contro
             await sock.connect(control_address(root))
             stream = trio.SocketStream(sock)
             if peer_pid(stream) is None:
-                raise ConfigInvalid("session", "its socket belongs to a process of another user; nothing was sent")
+                raise ConfigInvalid("session", "its socket belongs to another user; run this as the session's owner")
             await write_frame(stream, msgspec.json.encode(request))
             frame = await read_frame(stream)
     except (OSError, PeerInvalid, trio.BrokenResourceError) as exc:
-        raise ConfigInvalid("session", f"the process of the session, {root.pid}, does not answer: {exc}") from exc
+        raise ConfigInvalid("session", f"process {root.pid} does not answer: {exc}; see `coterie list`") from exc
     if frame is None:
         raise ConfigInvalid("session", "the session ended before it answered the request; see `coterie list`")
     if isinstance(response := response_decoder.decode(frame), RunFailed):

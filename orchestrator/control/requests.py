@@ -176,7 +176,7 @@ class EndSession(WireMessage, tag="end", frozen=True):
 
 
 class Detach(WireMessage, tag="leave", frozen=True):
-    """Message of the client that launched the root: it disconnects, and the session continues without its prompts."""
+    """Message of the client that launched the root: it disconnects and shows no more prompts; the session continues."""
 
 
 RootMessage = SessionOpened | SessionEnded | PromptUser | RunFailed

@@ -115,16 +115,16 @@ def _find_resendable(mail: SessionMail, number: DeadLetterNumber) -> tuple[DeadL
     if found is None:
         raise NotResendable(f"there is no dead letter {number}; `coterie mail dead` lists them")
     if found.resent is not None:
-        raise NotResendable(f"dead letter {number} was already sent again, as {found.resent.id}")
+        raise NotResendable(f"dead letter {number} was sent again as {found.resent.id}; see `coterie mail dead --all`")
     envelope = found.letter.envelope
     if envelope is None:
-        raise NotResendable(f"dead letter {number} is no message; `coterie mail dead --json` shows its bytes")
+        raise NotResendable(f"dead letter {number} is not a valid message; `coterie mail dead --json` shows its bytes")
     if found.letter.reason == "bad_mac":
         problem = f"the sender {envelope.sender.name!r} of dead letter {number} is not verified"
         raise NotResendable(f"{problem}; if you trust its text, send that with `coterie mail send`")
     if envelope.kind in AUTHORITY:
-        reason = f"dead letter {number} is a {envelope.kind}: mail through files carries no authority"
-        raise NotResendable(reason)
+        instead = "`coterie stop`" if envelope.kind == "shutdown_request" else "`coterie approvals`"
+        raise NotResendable(f"dead letter {number} is a {envelope.kind}, not allowed as mail; use {instead}")
     return found.letter, envelope
 
 

@@ -105,7 +105,7 @@ def _is_torn(line: bytes) -> bool:
 def _set_aside_sync(session: SessionDirectory, path: Path) -> None:
     """Move an incomplete last line of the log *path* to a separate file. Raises `RepairFailed` if *session* runs."""
     if is_running(session):
-        raise RepairFailed(f"session {session.id} is running again, so nothing was repaired")
+        raise RepairFailed(f"session {session.id} is running again, so nothing was repaired; stop it first")
     content = path.read_bytes()
     size = content.rfind(b"\n") + 1
     if size < len(content):
@@ -205,7 +205,7 @@ def _in_cursor(session: SessionDirectory, directory: Path) -> Iterator[DoctorFin
 
 def _set_cursor_aside_sync(session: SessionDirectory, path: Path) -> None:
     if is_running(session):
-        raise RepairFailed(f"session {session.id} is running again, so nothing was repaired")
+        raise RepairFailed(f"session {session.id} is running again, so nothing was repaired; stop it first")
     if load_cursor(path.parent) is None:
         path.replace(path.with_name(path.name + DAMAGED_SUFFIX))
 

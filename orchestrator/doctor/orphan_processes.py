@@ -98,7 +98,7 @@ async def kill_orphan_processes(session: str | None = None) -> None:
         async with trio.open_nursery() as nursery:
             for orphan in orphans:
                 nursery.start_soon(_try_to_kill, orphan)
-    raise RepairFailed(f"processes {', '.join(str(orphan.pid) for orphan in orphans)} still run after SIGKILL")
+    raise RepairFailed(f"processes {', '.join(str(orphan.pid) for orphan in orphans)} still run after SIGKILL; see ps")
 
 
 async def _try_to_kill(orphan: OrphanProcess) -> None:

@@ -50,7 +50,7 @@ def _mark_ended_sync(session: SessionDirectory) -> None:
     try:
         with hold_root_lock(session):
             if is_running(session):
-                raise RepairFailed(f"session {session.id} is running again, so nothing was repaired")
+                raise RepairFailed(f"session {session.id} is running again, so nothing was repaired; stop it first")
             if names := _recorded_as_alive(session):
                 FileRoster(session.directory / ROSTER_FILE).mark_ended_sync(names)
             clear_stale_root(session)
@@ -112,15 +112,15 @@ async def _find_work(worktree: Worktree) -> str | None:
         with trio.fail_after(GIT_TIMEOUT):
             return await find_unsaved_work(worktree)
     except trio.TooSlowError as exc:
-        raise GitFailed(f"git needed over {GIT_TIMEOUT:.0f} seconds to look for changes in it") from exc
+        raise GitFailed(f"git looked for changes in {worktree.path} for over {GIT_TIMEOUT:.0f} s; try again") from exc
 
 
 async def _remove(session: SessionDirectory, worktree: Worktree) -> None:
     if is_running(session):
-        raise RepairFailed(f"session {session.id} is running again, so nothing was repaired")
+        raise RepairFailed(f"session {session.id} is running again, so nothing was repaired; stop it first")
     try:
         if await _find_work(worktree) is not None:
-            raise RepairFailed("the worktree was not removed, because it contains new work")
+            raise RepairFailed("the worktree was not removed, because it contains new work; save the work first")
         await remove_worktree(worktree)
     except GitFailed as exc:
         raise RepairFailed(str(exc)) from exc

@@ -76,7 +76,7 @@ class BudgetAccounts:
         Raises `ValueError` if *parent* has no account, if *name* has another parent, or for a negative limit.
         """
         if parent is not None and parent not in self.agents:
-            raise ValueError(f"unknown parent {parent!r} of agent {name!r}")
+            raise ValueError(f"the parent {parent!r} of agent {name!r} has no budget account; add the parent first")
         if name not in self.agents:
             spent = self.prior.subtree.get(name, NO_COST)
             self.agents[name] = Account("subtree", name, spent=spent, parent=parent)

@@ -53,7 +53,7 @@ class CostReport:
     breaks: tuple[ReportedEvent[CacheBroke], ...]
     """Cache misses: calls of an agent that read unexpectedly few tokens from the prompt cache."""
     trips: tuple[ReportedEvent[BreakerTripped], ...]
-    """Events that an agent no longer summarises its conversation with the model, after repeated failures."""
+    """Events that several summaries by the model failed in a row; from then on, a compaction asks no model for one."""
     damaged: tuple[DamagedEntry, ...]
     """Ledger lines that cannot be read. Their costs are not in the report."""
 

@@ -57,12 +57,12 @@ class LedgerEntry:
         try:
             facts = _facts.decode(data)
             if facts.get("v") != VERSION:
-                raise ValueError(f"version {facts.get('v')}; this program reads {VERSION}")
+                raise ValueError(f"the entry has version {facts.get('v')}, but this program reads version {VERSION}")
             line = msgspec.convert(facts, cls)
         except RecursionError as exc:
-            raise ValueError("nested too deeply") from exc
+            raise ValueError("the JSON of the entry is nested too deeply") from exc
         if not (line.cost_usd.is_finite() and line.cost_usd >= 0 and min(attrs.astuple(line.usage)) >= 0):
-            raise ValueError("tokens and dollars must be finite and not negative")
+            raise ValueError("tokens and dollars of an entry must be finite and not negative")
         return line
 
 

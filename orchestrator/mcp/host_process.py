@@ -1,4 +1,4 @@
-"""Start and stop of an MCP host (process that runs MCP servers), its channel, and the check for `coterie mcp test`."""
+"""Start and stop of an MCP host (process that runs MCP servers), messages with it, and the check `coterie mcp test`."""
 
 import importlib.util
 import os
@@ -28,12 +28,13 @@ from coterie.orchestrator.mcp.host_protocol import (
 from coterie.orchestrator.processes.child_process import ChildProcess, start_module
 
 INSTALL = "MCP servers need the package `mcp`, which is not installed; run `pip install 'coterie[mcp]'`"
+NO_ANSWER = "the process that runs MCP servers ended or did not answer in time; try again"
 HOST_START_TIMEOUT = 30.0
 """Timeout in seconds for the start of the MCP host (process that runs MCP servers), not including its servers."""
 HOST_EXIT_TIMEOUT = 8.0
 """Timeout in seconds for the MCP host (process that runs MCP servers) to stop its servers and exit."""
 CALL_BACKLOG = 64
-"""Listen queue for agents' tool calls: maximum number of connections that wait while the MCP host process starts."""
+"""Listen queue for agents' tool calls: maximum number of connections that the MCP host process has not accepted yet."""
 
 
 def open_call_listener() -> socket.socket:
@@ -83,7 +84,7 @@ class McpHostProcess:
 
 @attrs.define(eq=False, kw_only=True)
 class ServerCheck:
-    """Result of `coterie mcp test` for one MCP server: its tools, or the reason why it could not be started."""
+    """Result of `coterie mcp test` for one MCP server: its tools, or the reason why they could not be listed."""
 
     name: str
     failure: str = ""
@@ -93,7 +94,7 @@ class ServerCheck:
 
 
 def check_servers(configs: Sequence[ServerConfig], seconds: float) -> list[ServerCheck]:
-    """Start each server, list its tools, stop it. Raises `ConfigInvalid` if package `mcp` is missing, and `OSError`."""
+    """Start each server, list its tools, each within *seconds*. Raises `OSError`, and `ConfigInvalid` without `mcp`."""
     if importlib.util.find_spec("mcp") is None:
         raise ConfigInvalid("mcp", INSTALL)
     checks = {config.name: ServerCheck(name=config.name) for config in configs}
@@ -101,6 +102,7 @@ def check_servers(configs: Sequence[ServerConfig], seconds: float) -> list[Serve
     for config in configs:
         try:
             specs.append(ServerSpec.of(config, os.environ, Path.cwd()))
+            checks[config.name].failure = NO_ANSWER
         except ConfigInvalid as exc:
             checks[config.name].failure = exc.reason
     if specs:
@@ -114,17 +116,20 @@ async def _check(specs: Sequence[ServerSpec], seconds: float, logs: Path, checks
         host = McpHostProcess.start(listener, command_environment({}))
     token = secrets.token_hex(32)
     request = OpenServers(servers=tuple(specs), token=token, start_seconds=seconds, logs=str(logs), is_listed=False)
+    failures: dict[str, str] = {}
     try:
         with trio.move_on_after(HOST_START_TIMEOUT + 2 * seconds):
             async with host.open_channel(request) as channel:
                 while (message := await channel.receive()) is not None:
                     match message:
                         case ServerStateChanged(event=McpChanged(state="failed" | "lost") as event):
-                            checks[event.server].failure = event.reason
+                            failures[event.server] = event.reason
                         case ServersListed():
                             for server in message.servers:
-                                checks[server.name].tools = {tool.name: tool.description for tool in server.tools}
-                                checks[server.name].left_out = server.left_out
+                                check = checks[server.name]
+                                check.failure = failures.get(server.name, server.failure)
+                                check.tools = {tool.name: tool.description for tool in server.tools}
+                                check.left_out = () if check.failure else server.left_out
                             break
     finally:
         # The channel is closed, which makes the host stop its servers.

@@ -12,7 +12,7 @@ from coterie.agents.mcp.tool_list_file import ListedTool
 from coterie.agents.root_link.wire_format import WireMessage
 
 SECRET_LENGTH = 8
-"""Minimum length of a value to be redacted as a secret; shorter values occur too often in other text."""
+"""Minimum length, in characters, of a value to be redacted as a secret; shorter ones occur too often in other text."""
 
 
 class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,18 +67,20 @@ class OpenServers(WireMessage, tag="open_servers", frozen=True):
     logs: str
     """Directory of the log files, one for the standard error of each server."""
     is_listed: bool
-    """True if the session already has its tool list; then a server starts only when one of its tools is called."""
+    """True if the session's tools are already fixed; then a server starts only when one of its tools is called."""
 
 
 class ListedServer(msgspec.Struct, frozen=True, kw_only=True):
-    """Tools and instructions of one MCP server, and the tools that were left out; all empty if the server failed."""
+    """Tools and instructions of one MCP server, and the tools that were left out; all empty if connecting failed."""
 
     name: str
     tools: tuple[ListedTool, ...] = ()
     instructions: str = ""
     """Text of the server for the model about the use of its tools."""
     left_out: tuple[str, ...] = ()
-    """Name and reason, on one line, of each tool that cannot be used, or of the failure to list any tools."""
+    """Lines `NAME: reason` for tools that agents cannot use, such as `all of its tools: ...` if listing failed."""
+    failure: str = ""
+    """Reason why the server listed no tools, although it is connected; empty after success."""
 
 
 class ServersListed(WireMessage, tag="listed", frozen=True):

@@ -1,4 +1,4 @@
-"""Supervisor in the root of the MCP host (process that runs MCP servers): starts and restarts it, stores its tools."""
+"""Supervisor of the MCP host (process that runs MCP servers), in the root: restarts the host, stores the tool list."""
 
 import importlib.util
 import os
@@ -55,7 +55,7 @@ class McpHostSupervisor:
     servers: tuple[ServerSpec, ...]
     environment: Mapping[str, str]
     is_listed: bool
-    """True if the tools of the session were listed at an earlier start, so that the MCP servers need not list them."""
+    """True if the session has a tool list or a begun conversation, so that its tools are fixed and not listed again."""
     listener: socket.socket | None
     """Listening socket on which the MCP host process accepts tool calls of agents; None if there are no MCP servers."""
     _token: str = attrs.field(factory=lambda: secrets.token_hex(32), init=False, repr=False)
@@ -178,7 +178,7 @@ class McpHostSupervisor:
 
 
 def _listing(message: ServersListed, specs: Sequence[ServerSpec]) -> McpToolList:
-    """Build the tool list to store: tools with the agent types that may use them, and instructions for all agents."""
+    """Build the tool list to store: tools with their agent types; instructions of servers that all types may use."""
     kinds = {server.name: server.kinds for server in specs}
     return McpToolList(
         tools=[

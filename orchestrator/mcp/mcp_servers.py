@@ -79,14 +79,14 @@ def load_servers(project: Path) -> McpServers:
 
 
 def approve_servers(project: Path, servers: Iterable[KnownServer]) -> None:
-    """Store that *servers* may start in *project* until their entries change. Raises as `TrustedContents.approve`."""
+    """Store that *servers* may start in *project* until their entries change. Raises `ConfigInvalid` and `OSError`."""
     TrustedContents.of(project_root(project), "servers").approve(*(server.config.content for server in servers))
 
 
 def _of_definitions(
     project: Path, approved: TrustedContents, taken: set[str], problems: list[FileProblem]
 ) -> list[KnownServer]:
-    """Return the servers in agent definitions, one for each name; a different server of the same name is a problem."""
+    """Return the servers in agent definitions; a server whose name another has, also in *taken*, is a problem."""
     found: dict[str, KnownServer] = {}
     for definition in load_definitions(project).by_name.values():
         for config in definition.own_servers:
@@ -103,7 +103,7 @@ def _of_definitions(
 
 
 def _read_file(path: Path, problems: list[FileProblem]) -> list[ServerConfig]:
-    """Return the valid servers of the JSON file *path*, empty if it is missing, and append its errors to *problems*."""
+    """Return the valid servers of the JSON file *path*, none if it is missing, and append its flaws to *problems*."""
 
     def add_problem(severity: Severity, line: int, reason: str) -> None:
         problems.append(FileProblem(path=path, line=line, severity=severity, reason=reason))

@@ -59,7 +59,7 @@ class ApiServerHandle:
         status, _, rest = answer.partition(b"\r\n")
         payload = rest.partition(b"\r\n\r\n")[2]
         if b" 200 " not in status:
-            raise ValueError(f"the API server refused {CONTROL}{name}: {payload.decode(errors='replace')}")
+            raise ValueError(f"the API server refused {method} {CONTROL}{name}: {payload.decode(errors='replace')}")
         return msgspec.json.decode(payload)
 
     async def requests(self, since: int = 0) -> list[dict[str, Any]]:

@@ -39,8 +39,8 @@ class ChildRegistry:
     def adopted(self) -> list[int]:
         """Return the pids of the adopted orphans, alive or zombie. The list is empty while a start is pending.
 
-        Children that other code has started with `subprocess` are in the session of this process, so they are not
-        orphans.
+        Children that other code has started with `subprocess` are in the POSIX session of this process, so they are
+        not orphans.
         """
         if self._expected:
             return []
@@ -140,7 +140,7 @@ def start_module(
     environment: Mapping[str, str] | None,
     stderr: int | None = None,
 ) -> ChildProcess:
-    """Run `python -P -m MODULE` as a child in a new session. It inherits the descriptors *passed*, with their numbers.
+    """Run `python -P -m MODULE` as a child in a new POSIX session, with the descriptors *passed* under equal numbers.
 
     None for *environment* or *stderr* means that of this process. Raises `OSError` if the child cannot be started, and
     `ValueError` for an invalid environment. Call it on the main thread.

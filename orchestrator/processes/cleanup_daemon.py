@@ -1,9 +1,9 @@
 """Cleanup daemon: if the root process of a session is killed, it kills the session's other processes and runs a repair.
 
-`python -I -S cleanup_daemon.py VARIABLE=SESSION RECORD`. Its standard input is a pipe whose other end is open only in
-the root process. Descriptor 3 is a pidfd of the root. A release byte in the pipe means that all processes have ended.
-End of file without that byte means that the root was killed. Then the daemon waits for the end of the root, kills every
-process of the session, and executes a program that repairs the session's records (`orchestrator.doctor.crash_cleanup`).
+`python -I -S cleanup_daemon.py VARIABLE=SESSION RECORD`; the file RECORD names the root. Standard input is a pipe whose
+other end is open only in the root. Descriptor 3 is a pidfd of the root. A release byte in the pipe means that all
+processes have ended. End of file without that byte means that the root was killed. Then the daemon waits for its end,
+kills all processes of the session, and executes the repair of its files (`orchestrator.doctor.crash_cleanup`).
 
 A process belongs to the session that is named in its environment. A process without that variable, for example under
 `env -i`, belongs to the session of its parent or of its terminal session leader. So a process is missed only if it has

@@ -38,7 +38,7 @@ class CleanupSupervisor:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the daemon; None if it is not running."""
+        """Process id of the last daemon started, even if it has ended; None before the first start."""
         return None if self._child is None else self._child.pid
 
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""Handshake when a child starts: the root process passes descriptors; the child and the zygote that forks it report."""
+"""Handshake of a child's start: the root passes descriptors; child and zygote report pid, readiness or failure."""
 
 import fcntl
 import os
@@ -24,7 +24,7 @@ COUNT_SIZE = 2
 
 @attrs.frozen(kw_only=True)
 class PassedDescriptors:
-    """Numbers of the file descriptors that a new child receives; they differ between the root and the child."""
+    """Numbers of the file descriptors that a new child receives; a forked child has other numbers than the root."""
 
     answer: int
     """Socket on which the child sends its reports to the root; each report is one packet."""
@@ -48,7 +48,7 @@ class PassedDescriptors:
 
 @attrs.frozen(kw_only=True)
 class ChildReport:
-    """Report to the root about a starting child. Child and zygote both report the pid, because either may be first."""
+    """Report to the root about a starting child or zygote. Child and zygote both send a child's pid, in any order."""
 
     pid: int | None = None
     is_ready: bool = False
@@ -125,7 +125,7 @@ UNDO_TIMEOUT = 5.0
 
 
 class StartTimeout(Exception):
-    """Error: the zygote forked no child. The report socket was closed before it delivered a pid."""
+    """Error: the zygote forked no child: it had ended, or the report socket was closed before it delivered a pid."""
 
 
 @attrs.define(eq=False)

@@ -16,7 +16,7 @@ _Fields = tuple[str, str, bytes, bytes, dict[bytes, bytes]]
 
 @attrs.define(eq=False)
 class StartFailed(Exception):
-    """Error: a child process could not be started. No process remains."""
+    """Error: an agent or another child process could not be started. No process remains."""
 
     reason: str
     errno: int | None = None
@@ -33,7 +33,7 @@ class ProcessStart:
     """Parameters of a new child process, except the file descriptors that are passed to it."""
 
     title: str
-    """Process title that `ps` shows, cut after about 80 bytes."""
+    """Process title that `ps` shows, cut to the length of the command line that the process was started with."""
     entry: str
     """Function `package.module:function` that the child calls with *payload* and the numbers of its passed descriptors.
     The result is the exit status (None is 0); an exception is printed and gives status 1."""
@@ -44,7 +44,7 @@ class ProcessStart:
     """Complete environment of the child; nothing is inherited."""
 
     def to_bytes(self) -> bytes:
-        """Encode these parameters for `from_bytes` in the child. Names that are not valid UTF-8 are preserved."""
+        """Encode these parameters for `from_bytes` in the child. Variables and paths need not be UTF-8."""
         environment = {os.fsencode(name): os.fsencode(value) for name, value in self.environment.items()}
         fields: _Fields = (self.title, self.entry, self.payload, os.fsencode(self.directory), environment)
         return msgspec.msgpack.encode(fields)

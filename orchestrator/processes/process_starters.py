@@ -85,7 +85,7 @@ class ZygoteStarter:
 
     @property
     def zygote(self) -> int | None:
-        """Process id of the zygote, the process from which children are forked; None if it is not running."""
+        """Process id of the zygote, the process from which children are forked; None if none is started."""
         return None if self._zygote is None else self._zygote.process.pid
 
     async def start(

@@ -41,7 +41,7 @@ class TimelineBuilder:
     progress: list[ProgressLine] = attrs.field(factory=list)
 
     def change(self, state: str, incarnation: int, at: float, what: str = "") -> None:
-        """Record that the agent entered *state* at time *at*; add a mark if it has started or ended."""
+        """Record that process *incarnation* of the agent entered *state* at time *at*; mark a start or end."""
         if self.open is not None and self.open.incarnation != incarnation:
             self.interrupt()  # a root that is killed does not report the end of its agents
         self.close(at)
@@ -60,7 +60,7 @@ class TimelineBuilder:
             self.open = None
 
     def interrupt(self) -> None:
-        """Mark an agent that has no end yet as interrupted, at its last event; do nothing if the agent has ended."""
+        """Mark an agent that has no end yet as interrupted, at its last event; no-op if it has ended or not started."""
         if self.open is not None:
             self.close(self.last)
             self._mark("interrupted", self.last, "")

@@ -26,7 +26,7 @@ from coterie.orchestrator.report.time_scale import since_text
 DRAWN = 2_000
 """Maximum number of requests shown for all agents together; requests with cache misses are kept first."""
 OPEN = 40
-"""Maximum number of requests of a session for which the tables are expanded when the page is opened."""
+"""Maximum number of requests of a session whose request tables are initially expanded; with more, all are collapsed."""
 CAUSES = 10
 """Maximum number of cache misses listed with their cause below the chart of an agent."""
 HIGH = 100
@@ -85,7 +85,7 @@ def _by_agent(requests: Sequence[BilledRequest]) -> dict[str, list[_Numbered]]:
 
 
 def _select_shown(by_agent: dict[str, list[_Numbered]]) -> dict[str, list[_Numbered]]:
-    """Return the requests to show: all, or above `DRAWN` an equal share of each agent with cache misses first."""
+    """Return each agent's requests to show: all, or above `DRAWN` in total, equally many each, cache misses first."""
     share = DRAWN // len(by_agent)
     if sum(map(len, by_agent.values())) <= DRAWN:
         return by_agent
@@ -128,7 +128,7 @@ class _Chart:
     requests: list[_Numbered]
     shown: list[_Numbered]
     highest: int
-    """Prompt tokens of the largest request of all agents, which has the full height of a chart."""
+    """Largest number of prompt or expected cache tokens in a request of any agent; it fills the height of a chart."""
 
     def render(self, first: float, *, is_open: bool) -> Html:
         drawn = tag(
@@ -182,7 +182,7 @@ def _tooltip_lines(each: _Numbered) -> Iterator[str]:
 
 
 def _causes(shown: list[_Numbered]) -> Html | None:
-    """Render the list of cache misses with causes that stands below an agent's chart; None if there are none."""
+    """Render the list below an agent's chart: at most `CAUSES` cache misses with causes; None if there are none."""
     told = [tag("li", line(f"request {each.number}: {_cause(each)}")) for each in shown if each.is_missed]
     more = tag("li", text(f"and {len(told) - CAUSES:,} more")) if len(told) > CAUSES else None
     return tag("ul", told[:CAUSES], more, class_="causes") if told else None

@@ -1,4 +1,4 @@
-"""Cost section of the HTML report: by agent, purpose and model, and estimates without prompt cache or its sharing."""
+"""Cost section of the HTML report: costs by agent, purpose and model; estimates without cache or without sharing it."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

@@ -92,7 +92,7 @@ def cell(*children: Child, **attributes: str | float | None) -> Html:
 
 
 def number(value: int | str) -> Html:
-    """Render a right-aligned table cell; an integer gets thousands separators, a string stays unchanged."""
+    """Render a right-aligned table cell; an integer gets thousands separators, a string is only escaped."""
     return tag("td", text(f"{value:,}" if isinstance(value, int) else value), class_="number")
 
 

@@ -34,7 +34,7 @@ _SHOWN = re.compile(
 class DeliveryCollector:
     """Collector of messages from the transcripts of their recipients, because not all messages are in a mailbox.
 
-    Mail between agents of one process is never in a mailbox file; acknowledged mail may be deleted from it.
+    Mail between agents of one process is usually in no mailbox file; acknowledged mail may be deleted from its file.
     """
 
     _texts: dict[str, list[str]] = attrs.field(factory=dict, init=False)
@@ -75,7 +75,7 @@ class DeliveryCollector:
 def read_mail_items(
     session: SessionDirectory, deliveries: DeliveryCollector
 ) -> tuple[list[MailItem], list[UnreadableFile]]:
-    """Return all messages sorted by time, and the files that cannot be read. Marks no message as read. Blocks."""
+    """Return all messages sorted by time, and unreadable files and messages. Marks no message as read. Blocks."""
     buried, unread = _read_dead_letters(session)
     known = {each.letter.raw for each in buried}
     found = dict(deliveries.delivered)
@@ -131,7 +131,7 @@ def _read_dead_letters(session: SessionDirectory) -> tuple[list[DeadLetterRecord
 
 
 def _mark_dead(buried: list[DeadLetterRecord], found: dict[str, MailItem], session: str) -> Iterator[MailItem]:
-    """Yield dead letters (undeliverable messages) as mail items and remove them from *found*; skip delivered ones."""
+    """Yield each dead letter (undeliverable message) that was not delivered as a mail item; remove it from *found*."""
     for each in buried:
         letter = each.letter
         reason = f"{letter.reason}: {letter.detail}" + ("; sent again" if each.resent else "")
@@ -165,7 +165,7 @@ def _to_mail_item(envelope: Envelope, session: str) -> MailItem:
 
 
 def _body_text(envelope: Envelope) -> str:
-    """Return the message body as text; of a structured message (JSON object), its fields as `name: value`."""
+    """Return the message body as text: `status: result` of a task notification, `name: value` of other objects."""
     try:
         body = BODIES[envelope.kind].from_body(envelope.body) if envelope.kind in BODIES else None
     except ValueError:

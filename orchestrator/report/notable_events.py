@@ -32,7 +32,7 @@ def to_notable_event(observed: SessionEvent) -> NotableEvent | None:
 
 
 def dead_letter_events(letters: Iterable[MailItem]) -> Iterator[NotableEvent]:
-    """Yield a notable event for each dead letter (undeliverable message) in *letters*; event logs do not have them."""
+    """Yield a notable event of topic "mail" for each dead letter (undeliverable message) in *letters*."""
     for letter in letters:
         if letter.state == "dead":
             text = f"message of {letter.sender} to {letter.recipient} not delivered ({letter.reason}): {letter.gist}"

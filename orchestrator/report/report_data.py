@@ -34,7 +34,7 @@ class Interval:
 
 @attrs.frozen(kw_only=True)
 class Mark:
-    """Start or end of an agent at one moment, drawn as a sign on its timeline; `what` is the reason."""
+    """Start or end of an agent at a moment; a sign on its timeline, except the first start; `what` is the reason."""
 
     at: float
     kind: Literal["started", "started_again", "done", "failed", "killed", "interrupted"]
@@ -82,7 +82,7 @@ class AgentTimeline:
     name: str
     parent: str | None = None
     depth: int = 0
-    """Depth in the tree of agents: 0 for the lead (first agent of the session), 1 for agents that it started."""
+    """Depth in the tree of agents: 0 for the lead (first agent) and agents of unknown parents, 1 for their children."""
     kind: str | None = None
     model: str | None = None
     task: str = ""
@@ -112,7 +112,7 @@ class MailItem:
     id: str | None
     """Id of the message; None for an entry about damaged bytes in a mailbox, which are no valid message."""
     at: float
-    """Time of the message's creation in seconds since 1970; time of its delivery if the creation is unknown."""
+    """Time of creation in seconds since 1970; if unknown, time of the delivery or of the record as a dead letter."""
     sender: str
     recipient: str
     kind: str
@@ -166,7 +166,7 @@ class ApprovalSummary:
     agent: str = ""
     incarnation: int = 0
     by: str = ""
-    """Decider that the request names: `lead` (first agent of the session), `human` or `rule`."""
+    """Approver that the request asks: `lead` (first agent of the session), `human` or `rule`; empty if not recorded."""
     subject: str = ""
     answers: tuple[ApprovalAnswer, ...] = ()
 
@@ -230,7 +230,7 @@ def to_mapping(facts: SessionFacts) -> dict[str, Any]:
 
 
 def _costs(costs: ReportCosts) -> dict[str, Any]:
-    """Convert *costs* to a JSON object with lists by agent, purpose and model, whose rows are as in `coterie costs`."""
+    """Convert *costs* to a JSON object: rows by agent, purpose and model as in `coterie costs`, total, estimates."""
     groups: Sequence[tuple[str, Grouping, Sequence[CostRow]]] = (
         ("agents", "agent", costs.agents),
         ("purposes", "purpose", costs.purposes),

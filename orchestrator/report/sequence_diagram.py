@@ -15,7 +15,7 @@ from coterie.orchestrator.report.report_data import AgentTimeline, MailItem, Mai
 from coterie.orchestrator.report.time_scale import since_text
 
 COLUMNS = 24
-"""Maximum number of columns. If there are more participants, those with the fewest messages share the last column."""
+"""Maximum number of columns. If there are more participants, those in the fewest rows share the last column."""
 FIRST, LAST = 400, 200
 """Number of first rows and number of last rows that are shown if the diagram has more rows than both together."""
 FEW, SOME = 3, 5

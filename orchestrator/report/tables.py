@@ -80,7 +80,7 @@ def render_notables(facts: SessionFacts) -> Html:
 
 
 def _ends(found: Sequence[Item]) -> Sequence[Item]:
-    """Return all items, or if there are more than `SHOWN`, the first and last half of that number."""
+    """Return all items, or if there are more than `SHOWN`, the first `SHOWN // 2` and the last `SHOWN // 2`."""
     half = SHOWN // 2
     return found if len(found) <= SHOWN else [*found[:half], *found[-half:]]
 

@@ -15,7 +15,7 @@ DRAWN = 9_000
 FINEST = 0.1
 """Default minimum distance between two shapes of a kind in a lane, in per cent of the width; closer ones are merged."""
 LISTED = 3
-"""Maximum number of calls, summaries or marks that the tooltip of a merged shape lists."""
+"""Maximum number of tool calls, summaries or marks that the tooltip of a merged shape lists."""
 TALL = 36
 """Height of a lane in pixels."""
 

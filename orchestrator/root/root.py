@@ -91,8 +91,8 @@ class SessionRoot:
     async def run(self, spec: AgentSpec) -> AgentOutcome:
         """Run the agent of *spec*, usually the lead, and all agents below it to their end; return how it ended.
 
-        Starts members of its team that were never started, and resumes unfinished agents of a killed root, but neither
-        for an offline job. Raises `ConfigInvalid` and the errors of `Supervisor.run_agent`.
+        Starts members of its team that were never started, and resumes unfinished agents of a killed root; an offline
+        job, such as a compaction, does neither. Raises `ConfigInvalid` and the errors of `Supervisor.run_agent`.
         """
         if spec.job is not None:
             return await self.supervisor.run_agent(AgentRun(spec=spec))
@@ -105,7 +105,7 @@ class SessionRoot:
         return await self.supervisor.run_agent(AgentRun(spec=spec, team=missing))
 
     async def handle_request(self, request: ControlRequest) -> ControlAnswer:
-        """Carry out *request* of a client; return the answer. Raises `NotRunning`, `SpawnRefused`, `AnswerInvalid`."""
+        """Carry out *request* of a client, such as to stop an agent; return the answer. Raises `AgentError`."""
         match request:
             case StopAgent():
                 await self.supervisor.stop(request.name)
@@ -145,8 +145,8 @@ async def open_root(
     *budget* limits all agents together, in dollars, including the spending of earlier roots. *server* is the URL of the
     embedded API server, if it replaces the real API. *user* answers permission prompts. Without *user*, they wait for
     an answer by a command if *asks_later* is set, and are denied otherwise. Without *mcp* no MCP server is started. A
-    stopped process gets *grace* seconds to end. Call this on the main thread of a process that starts no others. Raises
-    `ConfigInvalid` if another process is the root, `StartFailed`, and `OSError`.
+    stopped process gets *grace* seconds to end. Call this on the main thread, in a process that starts no other
+    processes. Raises `ConfigInvalid` if another process is the root, `StartFailed`, and `OSError`.
     """
     clock = Clock.from_environment()
     async with AsyncExitStack() as stack:
@@ -271,7 +271,7 @@ class LaunchClient(RequestChannel[ClientMessage]):
 
 
 def lead_spec(request: SessionRequest) -> AgentSpec:
-    """Return the start parameters for the agent of *request*: the lead, or the agent that runs an offline job."""
+    """Return the start parameters for the agent of *request*: the lead, or the agent of the offline job `chore`."""
     return AgentSpec(
         name=request.name,
         task=request.task,

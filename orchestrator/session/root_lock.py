@@ -63,7 +63,7 @@ def find_living_roots() -> dict[str, RootIdentity]:
 
 
 def has_dead_root(session: SessionDirectory) -> bool:
-    """True if *session* has a root record whose process is dead: the root was killed, or the machine stopped."""
+    """True if *session* has a root record but no living root: the root was killed, or the machine stopped."""
     path = session.directory / ROOT_RECORD
     return path.exists() and _read_living(path) is None
 
@@ -87,7 +87,7 @@ def open_root_record(session: SessionDirectory, clock: Clock) -> Iterator[RootId
     with _locked_record(session):
         if (other := find_root(session)) is not None:
             raise ConfigInvalid(
-                "session", f"{session.id} is already running in process {other.pid}; show it by `coterie attach`"
+                "session", f"{session.id} is already running in process {other.pid}; watch it with `coterie attach`"
             )
         replace_file(path, msgspec.json.encode({"v": VERSION, **attrs.asdict(ours)}) + b"\n", mode=0o600)
     try:

@@ -27,14 +27,14 @@ class SessionRequest:
     session: str | None = None
     """Id of the session to resume; None starts a new session."""
     script: str | None = None
-    """Script with the model's replies, for an embedded API server; None to use the real API."""
+    """Path of the script with the model's replies, for an embedded API server; None to use the real API."""
     is_bare: bool = False
     can_ask: bool = False
     """True if the launch client, which starts the root, can show permission prompts to the user."""
     asks_later: bool = False
     """True if prompts that no client can show wait until the user answers by a command, instead of being denied."""
     name: str = MAIN
-    """Name of the agent to run: the lead, or the agent for which an offline job is meant."""
+    """Name of the agent to run: the lead, or the agent that runs the offline job `chore`."""
     chore: OfflineJob | None = None
     """Offline job, such as a compaction, that the agent runs instead of a task; None to run the task."""
     team: TeamDefinition | None = None
@@ -59,7 +59,7 @@ class SessionRequest:
         return cls(project=project, settings=settings, **prepared | facts)
 
     def open_session(self, clock: Clock) -> SessionDirectory:
-        """Create the session, or open an old one and count its start. Raises `ConfigInvalid` and `OSError`."""
+        """Create the session, or open the resumed one and add 1 to its starts. Raises `ConfigInvalid` and `OSError`."""
         given = self.settings.is_final("sandbox.mode")
         sandbox = self.settings.sandbox.mode if given else None
         budget, mail = self.settings.max_budget_usd, self.settings.mail.durability

@@ -31,11 +31,11 @@ from coterie.suggestions import closest_match
 
 
 class InvalidValue(ValueError):
-    """Error: a setting has an invalid value. The message names the value and the expected type."""
+    """Error: a setting has an invalid value. The message names the key, the value and the expected type."""
 
 
-def convert(value: object, kind: Any) -> Any:
-    """Return *value*, from TOML or a flag, as *kind*, the type of a setting. Raises `InvalidValue` if it is wrong."""
+def convert(key: str, value: object, kind: Any) -> Any:
+    """Return *value* of *key*, from TOML or a flag, as *kind*, the type of a setting. Raises `InvalidValue`."""
     if get_origin(kind) is Literal:
         expected = f"one of {', '.join(get_args(kind))}"
         converted = value if value in get_args(kind) else None
@@ -43,7 +43,7 @@ def convert(value: object, kind: Any) -> Any:
         expected, convert_value = _KINDS[kind]
         converted = convert_value(value)
     if converted is None:
-        raise InvalidValue(f"is {format_value(value)}; it should be {expected}")
+        raise InvalidValue(f"{key} is {format_value(value)}; it should be {expected}")
     return converted
 
 
@@ -153,20 +153,20 @@ def from_file(path: Path) -> GivenSettings:
             return GivenSettings(source=str(path), values={})
         # Opening a pipe would block.
         if not path.is_file():
-            raise ConfigInvalid(str(path), "is not a regular file; replace it by a TOML file or delete it")
+            raise ConfigInvalid(str(path), "the path is not a regular file; replace it by a TOML file or delete it")
         table = tomllib.loads(path.read_text(encoding="utf-8"), parse_float=Decimal)
     except (OSError, ValueError, RecursionError) as exc:  # deeply nested brackets overflow the parser's stack
-        raise ConfigInvalid(str(path), f"is not a readable TOML file: {exc}; correct it") from exc
+        raise ConfigInvalid(str(path), f"the file is not readable TOML: {exc}; correct it") from exc
     return GivenSettings(source=str(path), values=dict(_flat(table, Settings, "", str(path))))
 
 
 def from_environment(environ: Mapping[str, str]) -> Iterator[GivenSettings]:
-    """Yield the setting of each `COTERIE_...` variable; empty ones count as unset. Raises `ConfigInvalid`."""
+    """Yield the setting of each variable with one of `PREFIXES`; empty ones count as unset. Raises `ConfigInvalid`."""
     for name, text in sorted(environ.items()):
         if name.startswith(PREFIXES) and name not in OTHERS and text:
             if name not in VARIABLES:
                 raise ConfigInvalid(
-                    name, f"overrides no setting; {_suggest(name, {known: known for known in VARIABLES})}"
+                    name, f"the variable overrides no setting; {_suggest(name, {known: known for known in VARIABLES})}"
                 )
             key = VARIABLES[name]
             value = parse_text(text, SETTINGS[key].kind)
@@ -199,9 +199,9 @@ def _value(key: str, value: object, source: str) -> Any:
     if key not in SETTINGS:
         raise ConfigInvalid(source, f"there is no setting {key!r}; {_hint(key)}")
     try:
-        return convert(value, SETTINGS[key].kind)
+        return convert(key, value, SETTINGS[key].kind)
     except InvalidValue as exc:
-        raise ConfigInvalid(source, f"{key} {exc}") from exc
+        raise ConfigInvalid(source, str(exc)) from exc
 
 
 def _hint(key: str) -> str:
@@ -227,7 +227,7 @@ FORBIDDEN_TO_PROJECTS = {
 
 
 def restrict_sandbox(given: GivenSettings, values: Mapping[str, Any]) -> GivenSettings:
-    """Return the project's settings *given* without values that would loosen the sandbox set by the user in *values*.
+    """Return the project's settings *given* without values that would loosen the sandbox of earlier settings, *values*.
 
     Raises `ConfigInvalid` for a key in `FORBIDDEN_TO_PROJECTS`.
     """
@@ -245,7 +245,7 @@ def restrict_sandbox(given: GivenSettings, values: Mapping[str, Any]) -> GivenSe
 
 
 PATHS = ("memory_directory", "memory.guidelines", "layers.notes.template", "layers.notes.prompt")
-"""Keys of settings with a path; a project's file may not set them, as they could name any file of the user."""
+"""Keys of settings with a path; a project's shared settings file may not set them, as they could name any file."""
 HOOK_SWITCHES = ("hooks.enabled", "hooks.claude")
 """Keys of settings that a project may not set to false, because that would switch off hooks of the user."""
 

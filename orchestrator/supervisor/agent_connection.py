@@ -88,13 +88,13 @@ class AgentConnection:
         self.send(DeliverMessage.of(envelope))
 
     async def compact(self, pivot: Pivot | None) -> CompactionDone | NotCompacted:
-        """Ask the agent to compact its conversation (replace old turns by a summary), and wait for the result.
+        """Ask the agent to replace a part of its conversation by a summary, and wait for the result.
 
-        May be called concurrently. Cancellation does not stop the compaction. Raises `ControlLost` without a
-        connection.
+        *pivot* is the part; None for the older part. May be called concurrently. Cancellation does not stop the
+        compaction. Raises `ControlLost` without a connection.
         """
         if self._channel is None or self._channel.is_closed:
-            raise ControlLost("the agent has no process that is connected; a message to it starts one")
+            raise ControlLost("the agent has no connected process; send it a message, which starts one")
         try:
             return await self._channel.request(CompactJob(pivot=pivot))
         except ControlLost:

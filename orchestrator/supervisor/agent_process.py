@@ -66,7 +66,7 @@ class AgentProcess:
     shutdown_reason: Callable[[], str]
     """Returns the reason to send to the agent in a shutdown request."""
     has_busy_children: Callable[[], bool]
-    """Returns True while a subagent of this agent is working."""
+    """Returns True while a direct child of this agent is working."""
     is_killed_immediately: Callable[[], bool]
     """Returns True if a stop must kill the process immediately instead of sending a shutdown request first."""
     is_in_process: bool = False
@@ -102,7 +102,7 @@ class AgentProcess:
         """
         if self.is_in_process:
             if host is None or host.connection is None or host.child is None:
-                raise StartFailed("it runs in the process of its parent agent, which has ended; start the parent first")
+                raise StartFailed("the agent runs in the process of its parent, which has ended; start the parent")
             self.child = task = host.connection.in_process.run(self.spec, host.child)
             await self._serve_until_exit(task, client, nullcontext(task.channel), task_status)
             return
@@ -270,7 +270,7 @@ class AgentProcess:
         self._stalled.cancel()
 
     def interrupt(self) -> None:
-        """Cancel the turn that the agent is working on. No-op before the process is started."""
+        """Cancel the agent's turn by SIGTERM; if the process then ends, it is not restarted. No-op before its start."""
         if self.child is not None:
             self._is_interrupted = True
             self.child.send_signal(signal.SIGTERM)
@@ -288,7 +288,7 @@ class AgentProcess:
 
     @property
     def is_ready(self) -> bool:
-        """True if the agent has started, so that subagents can be started for it, and has not ended."""
+        """True if the agent has started and is not stalled, stopping or ended; then subagents can be started for it."""
         if self.child is None or self.child.has_ended():
             return False
         return self.state in ("running", "waiting", "idle", "plan_pending")

@@ -54,11 +54,11 @@ NO_RESTARTS = RestartPolicy(limit=0)
 
 @attrs.define(eq=False)
 class NotRunning(AgentError):
-    """Error: no agent with the requested name is running in the session."""
+    """Error: no agent with the requested name is running or waiting for messages in the session."""
 
     name: str
     running: tuple[str, ...]
-    """Names of the agents that are running, for the suggestion in the text."""
+    """Names of the agents that are running or waiting, for the suggestion in the text."""
 
     def __str__(self) -> str:
         return f"{self.name!r} is not running; {did_you_mean(self.name, self.running)}"
@@ -79,13 +79,13 @@ class AgentRun:
     is_kept: bool = False
     """True if the agent is started again when a message arrives after its task is done."""
     is_resumed: bool = False
-    """True if an earlier root process of the session has started this agent."""
+    """True if this root resumes the agent from the record (`UnfinishedAgent`) of an earlier root process."""
     team: tuple[SpawnRequest, ...] = ()
     """Requests for agents that the root must start as children of this agent once it is ready."""
     request: SpawnRequest | None = None
     """Request of the parent for this agent; None for the lead (the first agent), which the user starts."""
     outcome: AgentOutcome | None = None
-    """How the latest process ended, also under an earlier root; None until a process of the current task has ended."""
+    """How the task's latest process ended, or the recorded end of a resumed idle agent; None before the first end."""
     workspace: AgentWorkspace = attrs.field(
         default=attrs.Factory(lambda run: run.spec.workspace, takes_self=True), init=False
     )
@@ -105,7 +105,7 @@ class AgentRun:
     crash_count: int = attrs.field(default=0, init=False)
     """Number of crashes of the agent's process during the current task."""
     pending_spawns: int = attrs.field(default=0, init=False)
-    """Number of children that are being started for the agent without its request: from its team, or by the user."""
+    """Number of operations in progress that start children without the agent's request: for its team or the user."""
     _restarts: RestartPolicy = attrs.field(default=NO_RESTARTS, init=False)
     _is_task_recorded: bool = attrs.field(default=False, init=False)
     """True once the agent's transcript contains the task, so that a restart does not send the task again."""
@@ -154,7 +154,7 @@ class AgentRun:
 
     @contextlib.contextmanager
     def spawning(self, notify: Callable[[], None]) -> Iterator[None]:
-        """Count a child that is being started for the agent as pending in this block, then call *notify*."""
+        """Count the start of children in this block in `pending_spawns`; call *notify* at the end of the block."""
         self.pending_spawns += 1
         try:
             yield
@@ -163,7 +163,7 @@ class AgentRun:
             notify()
 
     def begin_task(self, restarts: RestartPolicy, children: Spawner) -> None:
-        """Reset the state for the first task or, if a task has ended, for the task of a new message."""
+        """Reset the state for a task: the first one, or the work for a message that arrived after the last task."""
         if self.outcome is not None:
             self.report = new_message_id()
             self._is_task_recorded = True
@@ -216,7 +216,7 @@ class AgentRun:
         await self.ended.wait()
 
     def request_shutdown(self, request: Envelope) -> None:
-        """Send *request* to the agent's process. Raises `SpawnRefused` if it is for another start of the agent."""
+        """Send the shutdown *request* to the agent. Raises `SpawnRefused` if the addressed process is gone."""
         process = self.process
         if process is None or process.connection is None or process.state in PROCESS_ENDS:
             raise SpawnRefused(f"agent {self.name} has no process to shut down; do not send it messages, they start it")
@@ -239,7 +239,7 @@ class AgentRun:
                 connection.send(message)
 
     async def compact(self, pivot: Pivot | None) -> CompactionDone | NotCompacted:
-        """Ask the agent to compact its conversation, and wait for the result. May be called without a process."""
+        """Ask the agent to replace part *pivot* of its conversation by a summary; `NotCompacted` if not running."""
         if (connection := self._connection) is not None:
             with contextlib.suppress(ControlLost):
                 return await connection.compact(pivot)
@@ -257,7 +257,7 @@ class AgentRun:
         return UnfinishedAgent(name=self.name, parent=self.spec.parent, request=self.request, report=self.report)
 
     async def finish_task(self, services: RootServices, unfinished: UnfinishedAgents, *, keeps_worktree: bool) -> None:
-        """Publish how the task ended, and report a failure to the parent in the agent's name.
+        """Publish how the task ended, and report a failure of the agent to its parent.
 
         A worktree without unsaved work is removed, unless *keeps_worktree*. The steps are shielded from cancellation;
         each has a deadline.
@@ -275,7 +275,7 @@ class AgentRun:
                 await unfinished.end(record, is_kept=is_kept)
 
     async def _publish_end(self, process: AgentProcess, services: RootServices, left: str, *, is_kept: bool) -> None:
-        """Publish the end of *process*. *left* is a sentence for the report about the work in the agent's worktree."""
+        """Report a failure of *process* to the parent, and publish its end; *left* is a sentence about its worktree."""
         spec = process.spec
         with trio.move_on_after(FINISH_TIMEOUT, shield=True):
             if self.outcome is not None and not self.is_done:
@@ -298,7 +298,7 @@ def descendants(runs: Mapping[str, AgentRun], name: str) -> list[AgentRun]:
 
 
 async def _release_worktree(worktree: Worktree, *, keeps_worktree: bool) -> str:
-    """Remove the *worktree* of an ended agent unless it contains unsaved work; return a sentence about its state.
+    """Remove the *worktree* of an ended agent unless it is to be kept or has unsaved work; return a sentence about it.
 
     Shielded from cancellation, with a deadline. `coterie doctor` removes a worktree that could not be removed here.
     """
@@ -314,7 +314,7 @@ async def _release_worktree(worktree: Worktree, *, keeps_worktree: bool) -> str:
 
 
 class AgentRuns(dict[str, AgentRun]):
-    """Runs of a session's agents by name, including agents that wait for a message without a process."""
+    """Runs of agents that have not ended, by name, including agents that wait for a message without a process."""
 
     def find(self, name: str) -> AgentRun:
         """Return the run of agent *name*. Raises `NotRunning` if there is none."""

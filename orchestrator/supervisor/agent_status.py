@@ -74,7 +74,7 @@ class StatusPublisher:
         return Sender(name=ROOT_NAME, incarnation=1, session=self._mail.session.id, kind="system")
 
     async def report(self, spec: AgentSpec, outcome: AgentOutcome, left: str = "") -> None:
-        """Report the failed end of an agent to its parent; *left* is a sentence about work in the agent's worktree.
+        """Report to an agent's parent that it failed or was killed; *left* is a sentence about work in its worktree.
 
         If the agent has sent its own report, the parent drops this report, because both have the same id.
         """

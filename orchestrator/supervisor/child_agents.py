@@ -36,7 +36,7 @@ MAX_DEPTH = 3
 def choose_name(request: SpawnRequest, members: Mapping[str, Member], claimed: Collection[str]) -> str:
     """Return a free name for a new agent: the requested name, or the agent type with a number.
 
-    Raises `SpawnRefused` if the requested name is invalid, or belongs to an agent that is running or starting.
+    Raises `SpawnRefused` if the requested name is invalid, reserved, or belongs to an agent that has not ended.
     """
     if request.name is None:
         stem = re.sub(r"[^a-z0-9]+", "-", request.definition.casefold()).strip("-")[:40] or "agent"
@@ -114,9 +114,9 @@ def _fork_run(parent: AgentSpec, request: SpawnRequest, name: str) -> AgentRun:
 
 
 RECHECK_SECONDS = 1.0
-"""Seconds between two checks without a state change, because an agent can receive mail without one."""
+"""Maximum seconds between two checks in `wait_until_idle`; mail for an agent arrives without a state change."""
 RECEIVE_CHECKPOINTS = 5
-"""Number of trio checkpoints after which the messages that were in a socket's buffer are received."""
+"""Number of trio checkpoints in which the root receives the messages that are in the buffers of agents' sockets."""
 
 DescendantRuns = Callable[[], Sequence[AgentRun] | None]
 """Function that returns the runs of all agents below one agent; None while another one is about to start."""
@@ -190,14 +190,14 @@ async def spawn_team(
 
 @attrs.define(eq=False, kw_only=True)
 class ChildAgents:
-    """Children of one agent during one task of the agent. They survive its crash, and end with the task."""
+    """Children of one agent during one task. Those in other processes survive its crash; all end with the task."""
 
     parent: AgentRun
     nursery: trio.Nursery
     """Nursery in which the children run."""
     services: RootServices
     runs: Mapping[str, AgentRun]
-    """Runs of all agents of the session, by name."""
+    """Runs of all agents of the session that have not ended, by name."""
     unfinished: UnfinishedAgents
     changes: StateChanges
     claim: Callable[[SpawnRequest], AbstractContextManager[str]]
@@ -245,7 +245,7 @@ class ChildAgents:
         await trio.lowlevel.checkpoint()
 
     async def wait_until_idle(self) -> None:
-        """Wait until all descendants are idle, and no message or pending start is left that would wake one."""
+        """Wait until all descendants are idle, none is being started by team or user, and no message would wake one."""
 
         def settled_runs() -> Sequence[AgentRun] | None:
             return None if self.parent.pending_spawns else descendants(self.runs, self.parent.name)
@@ -262,7 +262,7 @@ class ChildAgents:
         return is_kept or any(each.request.stays for each in self.unfinished.of(self.parent.name))
 
     def expected_reports(self) -> tuple[Spawned, ...]:
-        """Return the children of whose reports a restarted parent must know: they are working or will be resumed."""
+        """Return the non-teammate children that work or will be resumed, whose reports the parent must expect."""
         busy = (child for child in self._children() if not child.is_idle and not child.spec.is_teammate)
         to_come = (each for each in self.unfinished.of(self.parent.name) if not each.is_done and not each.request.stays)
         return (
@@ -282,7 +282,7 @@ class ChildAgents:
     async def _resume(self, agent: UnfinishedAgent) -> None:
         """Resume an agent that ran under an earlier root; if its task is done, wait for messages to it.
 
-        A failure is emitted as an event and reported to its parent, and the record of the agent is deleted.
+        A failure is emitted as an event, reported to the parent unless the task is done, and the record is deleted.
         """
         try:
             run = await self._resolve(agent.request, agent.name)

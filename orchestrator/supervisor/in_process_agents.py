@@ -29,7 +29,7 @@ from coterie.process_identity import wait_ended
 MAX_SPEC_BYTES = FRAME_LIMIT * 3 // 4
 """Maximum bytes of an agent's start parameters, so that they fit with their wrapper into one frame."""
 CANCEL_TIMEOUT = 10.0
-"""Seconds that a killed task and its shells have to end; after that the whole process hangs and is killed."""
+"""Seconds that a killed task and its shells have to end; after that the whole process is killed."""
 
 
 @attrs.define(eq=False)
@@ -90,7 +90,7 @@ class InProcessAgent:
 
 
 RunningChild = ChildProcess | InProcessAgent
-"""Handle of a running agent, a process or a task; both classes have the same methods."""
+"""Handle of a running agent, a process or a task; both classes have methods to signal it and to wait for its end."""
 
 
 @attrs.define(eq=False)
@@ -116,11 +116,11 @@ class InProcessAgents:
                 "write it to a file, and tell the agent to read the file"
             )
         if self._is_closed or host.has_ended():
-            raise StartFailed("it runs in the process of its parent agent, which has ended; start the parent first")
+            raise StartFailed("the agent runs in the process of its parent, which has ended; start the parent")
         try:
             self._send(StartInProcess(line=number, duty=msgspec.Raw(payload)))
         except ControlLost as exc:
-            raise StartFailed(f"it runs in its parent's process, which cannot be reached: {exc}; try again") from exc
+            raise StartFailed(f"the process of the agent's parent cannot be reached: {exc}; try again") from exc
         process = host.process if isinstance(host, InProcessAgent) else host
         agent = self._by_channel[number] = InProcessAgent(process, self._channels.open(number), number, self._send)
         return agent
@@ -134,7 +134,7 @@ class InProcessAgents:
             agent.end(message.status)
 
     def close(self) -> None:
-        """Record that all agents of the process were killed, because the process has ended."""
+        """Record that all remaining agents of the process were killed, because it has ended or disconnected."""
         self._is_closed = True
         self._channels.close_all()
         for agent in self._by_channel.values():

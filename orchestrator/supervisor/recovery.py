@@ -20,7 +20,7 @@ from coterie.orchestrator.approvals.store import ApprovalKey
 from coterie.session_directory import MAIN, SessionDirectory
 
 UNFINISHED_FILE = "order.json"
-"""Name of the record file in the directory of an agent."""
+"""Name of the file with the record of an unfinished agent, in the directory of the agent."""
 VERSION = 1
 
 
@@ -36,7 +36,7 @@ class UnfinishedAgent:
 
     name: str
     parent: str
-    """Name of the agent that requested it."""
+    """Name of the agent that requested this agent."""
     request: SpawnRequest
     report: MessageId
     """Id of the report about its current task."""
@@ -55,11 +55,11 @@ class UnfinishedAgent:
             file = msgspec.json.decode(data, type=_File)
             agent = msgspec.json.decode(file.order, type=cls)
         except RecursionError as exc:
-            raise ValueError("its JSON is nested too deeply; delete the file") from exc
+            raise ValueError("the JSON of the agent record is nested too deeply; delete the file") from exc
         if file.v != VERSION:
-            raise ValueError(f"its format version is {file.v}, but this program reads version {VERSION}; delete it")
+            raise ValueError(f"the file has format version {file.v}, but this program reads {VERSION}; delete it")
         if not key.verifies(bytes(file.order), file.mac):
-            raise ValueError("its signature is invalid, so something else than coterie has changed it; delete the file")
+            raise ValueError("the signature of the file is invalid, because another program changed it; delete it")
         return agent
 
 

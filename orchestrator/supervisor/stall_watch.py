@@ -17,7 +17,7 @@ Activity = tuple[object, ...]
 
 
 async def wait_for_stall(read_activity: Callable[[], Activity | None], seconds: float) -> None:
-    """Return when *read_activity* has returned equal values for *seconds*; None is a reason to wait, not a stall."""
+    """Return when *read_activity* has returned equal values for *seconds*; None is no stall and restarts the time."""
     last, since = read_activity(), trio.current_time()
     while True:
         await trio.sleep(seconds / STALL_CHECKS)

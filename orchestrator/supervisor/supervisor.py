@@ -31,7 +31,7 @@ class Supervisor:
 
     services: RootServices
     runs: AgentRuns = attrs.field(factory=AgentRuns)
-    """Runs of the session's agents, by name."""
+    """Runs of the session's agents that have not ended, by name."""
     limits: ProcessLimits = attrs.field(factory=ProcessLimits)
     restarts: RestartPolicy = attrs.field(factory=RestartPolicy)
     at_once: int = 20
@@ -43,7 +43,7 @@ class Supervisor:
     unfinished: UnfinishedAgents = attrs.field(init=False)
     """Records of unfinished agents; if this root is killed, the next root resumes the agents from them."""
     _claimed: set[str] = attrs.field(factory=set, init=False)
-    """Names reserved for agents that are being started and are not on the roster yet."""
+    """Names that `claim` has reserved for agents that are being started."""
     _changes: StateChanges = attrs.field(factory=StateChanges, init=False)
     """Wakes waiting tasks when the state of any agent changes."""
 
@@ -65,7 +65,7 @@ class Supervisor:
 
     @contextlib.contextmanager
     def claim(self, request: SpawnRequest) -> Iterator[str]:
-        """Reserve a name for the requested agent until the block ends; in the block the agent joins the roster.
+        """Reserve a name for the requested agent until the block ends; the caller starts the agent in the block.
 
         Raises `SpawnRefused`, also if the maximum number of agents is running.
         """
@@ -115,7 +115,7 @@ class Supervisor:
         return max((run.process.stop_time for run in self.runs.values() if run.process is not None), default=0.0)
 
     def interrupt(self, name: str) -> None:
-        """Cancel the turn that agent *name* is working on. No-op if it has no process."""
+        """Cancel the turn of agent *name* by SIGTERM; a process that then ends is not restarted. No-op without one."""
         run = self.runs.get(name)
         if run is not None and run.process is not None:
             run.process.interrupt()

@@ -40,10 +40,10 @@ EXEC_RECHECK_SECONDS = 0.01
 
 
 async def kill_orphans(session: str, tag: str) -> None:
-    """Kill the remaining processes of the agent with this *tag*, whose parent has ended; return when none is alive.
+    """Kill orphans of an agent: adopted processes with *session* and *tag* in their environment. Wait for their end.
 
     A killed process may leave orphans, so the search is repeated until it finds none. A new process has the agent's tag
-    in its environment only after its exec, so it is checked again then.
+    (name and process number) in its environment only after its exec, so it is checked again then.
     """
     while remains := _find_orphans(session, tag):
         ended = [pid for pid, is_known in remains.items() if is_known]
@@ -69,7 +69,7 @@ def remove_drafts_sync(session: Path, agent: Path, pid: int) -> None:
 
 
 def _find_orphans(session: str, tag: str) -> dict[int, bool]:
-    """Return the processes of the agent with *tag* (True), and those that may still become such processes (False)."""
+    """Return child pids: True if *session* and *tag* are in the environment, False if an exec may still add them."""
     markers = {SESSION_VARIABLE: session, AGENT_VARIABLE: tag}.items()
     found: dict[int, bool] = {}
     for pid in list_child_pids():
@@ -82,7 +82,7 @@ def _find_orphans(session: str, tag: str) -> dict[int, bool]:
 
 
 def _has_no_agent(environment: dict[str, str], session: str) -> bool:
-    """Return True if a process still has the environment of the zygote, which forked it: a session, but no agent."""
+    """Return True if *environment* has the session but no agent, as in a process forked by an agent until its exec."""
     return environment.get(SESSION_VARIABLE) == session and AGENT_VARIABLE not in environment
 
 

@@ -95,7 +95,7 @@ class TeamTableReader:
         return []
 
     def require(self, place: TomlKeyPath, table: Mapping[str, Any], given: object, example: str, key: str) -> None:
-        """Add a problem if the TOML table *given*, of which *table* has the valid values, does not contain *key*."""
+        """Add a problem, with value *example* as a suggestion, if *key* is missing in *given*, a TOML table."""
         if key not in table and isinstance(given, dict) and key not in given:
             self.add_problem(place, f"{key} is missing: add a line such as `{key} = {example}`")
 
@@ -103,9 +103,9 @@ class TeamTableReader:
         if type_ is None:
             return value
         try:
-            return convert(value, type_)
+            return convert(str(place[-1]), value, type_)
         except InvalidValue as exc:
-            self.add_problem(place, f"{place[-1]} {exc}")
+            self.add_problem(place, str(exc))
             return None
 
 
@@ -136,7 +136,7 @@ class MemberParser:
     _agent_types: Collection[str]
 
     def lead(self, table: object, *, is_coordinator: bool) -> TeamLead:
-        """Parse *table*, the table `[lead]` of a team file, with agent type and model; problems go to the reader."""
+        """Parse the table `[lead]` of a team file; with *is_coordinator* it may have a model, but no agent type."""
         fields = self._reader.fields(("lead",), table, LEAD_KEYS)
         if is_coordinator and "agent" in fields:
             reason = "a coordinator cannot have another agent type; remove `coordinator = true` or this key"
@@ -211,11 +211,11 @@ class MemberParser:
         for key in (key for key in table if key != "paths"):
             self._reader.add_problem((*place, key), f"unknown key {key!r}; plan_required can only have `paths`")
         try:
-            paths: tuple[str, ...] = convert(table.get("paths", ()), tuple[str, ...])
+            paths: tuple[str, ...] = convert("paths", table.get("paths", ()), tuple[str, ...])
             for path in paths:
                 PathPattern.parse(path)
-        except (InvalidValue, ValueError) as exc:
-            self._reader.add_problem((*place, "paths"), f"paths {exc}")
+        except ValueError as exc:
+            self._reader.add_problem((*place, "paths"), str(exc))
             return None
         if not paths:
             self._reader.add_problem((*place, "paths"), 'plan_required needs patterns, such as `paths = ["tests/**"]`')
@@ -277,7 +277,7 @@ class TaskParser:
 
 
 def _cycles(tasks: Mapping[str, TeamTask]) -> Iterator[list[str]]:
-    """Yield each cycle of *tasks* that wait for each other, as the list of their keys, in the order of waiting."""
+    """Yield cycles of *tasks* that wait for each other, each as a list of keys in the order of waiting."""
     waits = {key: {other for other in task.blocked_by if other in tasks} for key, task in tasks.items()}
     while True:
         try:
@@ -339,7 +339,7 @@ def parse_team(table: dict[str, Any], lines: TomlPositions, path: Path, project:
 
 
 def _project_problems(team: TeamDefinition, project: Path) -> Iterator[tuple[TomlKeyPath, str]]:
-    """Yield place and text of each problem with *project*: too many members for its settings, or no git repository."""
+    """Yield place and text of each problem with *project*: too many members for its settings, worktrees without git."""
     most = load_settings(project, {}, os.environ).agents.at_once - 1
     if len(team.members) > most:
         reason = f"the lead and {len(team.members)} members exceed the number of agents that may run at a time"
@@ -354,7 +354,7 @@ def _load(path: Path) -> tuple[dict[str, Any], TomlPositions]:
     try:
         text = read_text(path)
     except ValueError as exc:  # a NUL in a path
-        raise _unusable(path, f"cannot be read: {exc}; correct the path") from exc
+        raise _unusable(path, f"the team file cannot be read: {exc}; correct the path") from exc
     if isinstance(text, FileProblem):
         raise _unusable(path, text.reason, text.line)
     text = text.removeprefix("\ufeff")  # some editors write a byte order mark
@@ -364,9 +364,9 @@ def _load(path: Path) -> tuple[dict[str, Any], TomlPositions]:
         where = re.search(r" \(at line (\d+), column \d+\)$", str(exc))
         line = int(where[1]) if where else text.count("\n", 0, len(text.rstrip())) + 1
         reason = str(exc)[: where.start()] if where else str(exc)
-        raise _unusable(path, f"invalid TOML: {reason[:1].lower()}{reason[1:]}; correct it", line) from exc
+        raise _unusable(path, f"the line is invalid TOML: {reason[:1].lower()}{reason[1:]}; correct it", line) from exc
     except RecursionError as exc:
-        raise _unusable(path, "nested too deeply; a team file has only the tables lead, members and tasks") from exc
+        raise _unusable(path, "the file is nested too deeply; use only the tables lead, members and tasks") from exc
 
 
 def _unusable(path: Path, reason: str, line: int = 1) -> TeamInvalid:

@@ -27,7 +27,7 @@ async def start_team_record(session: SessionDirectory, team: TeamDefinition | No
 
 
 async def create_tasks(team: TeamDefinition, tasks: TaskList) -> None:
-    """Add the initial tasks of *team* to the task list *tasks*, without the first ones that the list has already.
+    """Add the initial tasks of *team* to the task list *tasks*; skip as many of the first ones as the list has tasks.
 
     Call this before other processes add tasks, because it only counts the tasks on the list. Raises `TaskError`.
     """

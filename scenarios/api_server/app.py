@@ -95,7 +95,7 @@ class EmbeddedServer:
             body = model_json(models, name) if name else models_json(models, request.query)
             await exchange.send(msgspec.json.encode(body))
         else:
-            raise not_found(f"{request.method} {request.path[:200]}: no such endpoint")
+            raise not_found(f"{request.method} {request.path[:200]}: there is no such endpoint; correct the path")
 
     async def _refuse(self, exchange: ApiExchange, error: ApiError) -> None:
         exchange.status, exchange.error = error.status, error.kind

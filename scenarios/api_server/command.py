@@ -58,7 +58,8 @@ PORT = 8377
     "--clock",
     type=click.Path(path_type=Path),
     envvar=CLOCK_FILE_VARIABLE,
-    help="File with the offset of a simulated clock, so that several processes share the same time.",
+    help="File that shares the server's clock with other processes; it contains the number of seconds that the clock "
+    "is ahead of real time. See docs/server.md.",
 )
 @click.option(
     "--token",

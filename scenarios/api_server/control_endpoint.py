@@ -49,7 +49,7 @@ class ControlEndpoint:
             "requests": {"GET": self._requests},
         }
         if name not in handlers:
-            raise not_found(f"{request.path}: no such control; there are {', '.join(PREFIX + key for key in handlers)}")
+            raise not_found(f"there is no control {request.path}; use {', '.join(PREFIX + key for key in handlers)}")
         if request.method not in handlers[name]:
             allowed = ", ".join(handlers[name])
             raise ApiError(405, "invalid_request_error", f"{request.method} {request.path}: use {allowed}")

@@ -1,4 +1,4 @@
-"""`coterie demo`: an agent that fixes a bug, a fork fan-out with its costs, and a team on the board."""
+"""`coterie demo`: an agent that fixes a bug, forks (sub-agents) with a table of costs, and a team in a live table."""
 
 import json
 import os
@@ -65,7 +65,7 @@ allow = ["Bash(python3 -m unittest:*)"]
 }
 
 PACE = 0.5
-"""Seconds between the replies of the coordinator's team, so that a person can follow the board."""
+"""Delay in seconds before each reply to the coordinator's team, so that a person can follow the live table."""
 
 
 @click.command()
@@ -112,20 +112,20 @@ def _run(directory: Path, console: Console, *, as_json: bool) -> dict[str, Any]:
 
 
 def _run_bugfix_demo(directory: Path, *, as_json: bool) -> dict[str, Any]:
-    """Run the agent by `coterie run` below *directory*, which is empty; return its result if *as_json*.
+    """Run the demo of an agent that fixes a bug below the empty *directory*; return its result, {} without *as_json*.
 
     Raises `RuntimeError` if the bug is not fixed.
     """
     done = run_bugfix(directory, "json" if as_json else "text", stdout=subprocess.PIPE if as_json else None)
     fixed = (directory / "project/shop/invoice.py").read_text()
     if done.returncode or "/ 100" not in fixed:
-        raise RuntimeError(f"the agent did not fix the bug (exit code {done.returncode})")
+        raise RuntimeError(f"the agent did not fix the bug (exit code {done.returncode}); see its output")
     summary: dict[str, Any] = json.loads(done.stdout) if as_json else {}
     return summary
 
 
 def run_bugfix(root: Path, output_format: str, *, stdout: int | None) -> subprocess.CompletedProcess[str]:
-    """Create the repository below *root*, an empty directory, and run `coterie run` in it."""
+    """Create a small project with a bug below *root*, an empty directory, and let `coterie run` fix the bug in it."""
     write_files(root, FILES)
     return subprocess.run(  # noqa: S603 - our own program
         own_program("run", TASK, "--script", str(SCRIPT), "--output-format", output_format),
@@ -140,7 +140,7 @@ def run_bugfix(root: Path, output_format: str, *, stdout: int | None) -> subproc
 def _run_shipped(
     scenario: Scenario, environment: ScenarioEnvironment, view: tuple[str, ...], *, as_json: bool
 ) -> dict[str, Any]:
-    """Run the task of *scenario* by `coterie run`, shown in *view*; return its result if *as_json*.
+    """Run the task of *scenario* by `coterie run` with the options *view*; return its result, {} without *as_json*.
 
     Raises `RuntimeError` if the run fails, or an expectation on files or commands is not met.
     """

@@ -103,7 +103,7 @@ class _FileHistory:
         return sorted({*now, *before, *self._seen})
 
     def first(self, path: str, unknown: list[str]) -> str | None:
-        """Return the initial text of *path*; None if new or unknown. A remark on any doubt is added to *unknown*."""
+        """Return the initial text of *path*; None if new, unknown or not text. Adds remarks on doubts to *unknown*."""
         candidates = [text for text in self._candidates(path) if text is not None]
         seen = self._seen.get(path)
         known = next((text for text in candidates if seen in (None, _version(text))), None)
@@ -176,7 +176,7 @@ def _version(content: bytes) -> str:
 
 
 def _decoded(content: bytes) -> str | None:
-    """Decode *content* as UTF-8; None if it is not UTF-8, or contains control characters, which YAML cannot express."""
+    """Decode *content* as UTF-8; None if it is not UTF-8, or has control characters other than tab, LF and CR."""
     try:
         text = content.decode()
     except UnicodeDecodeError:

@@ -54,16 +54,17 @@ def record_session(session: SessionDirectory, name: str) -> RecordedScenario:
     Raises `ConfigInvalid` if the session is running, its lead (first agent) got no model reply, or a file is damaged.
     """
     if is_running(session):
-        raise ConfigInvalid(f"session {session.id}", "is running; stop it with `coterie stop`, then record it")
+        raise ConfigInvalid(f"session {session.id}", "it is running; stop it with `coterie stop`, then record it")
     agents = {
         key: agent_turns for key, agent_turns in read_agent_turns(session.directory).items() if agent_turns.replies
     }
     if MAIN not in agents:
-        raise ConfigInvalid(f"session {session.id}", "has nothing to record (no model reply); choose another one")
+        raise ConfigInvalid(f"session {session.id}", "the session has no model reply to record; choose another one")
     events = without_text_events(read_session(session.directory))
     for observed in events:
         if isinstance(damage := observed.event, LineUnreadable):
-            raise ConfigInvalid(str(session.directory / damage.file), f"line {damage.line} is damaged: {damage.reason}")
+            where = str(session.directory / damage.file)
+            raise ConfigInvalid(where, f"line {damage.line} is damaged: {damage.reason}; run `coterie doctor`")
     mail = trio.run(sweep_mail, session, Clock.from_environment())
     path = session.directory / LEDGER
     ledger = list(read_ledger(path).lines) if path.exists() else []

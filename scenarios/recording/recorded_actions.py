@@ -124,7 +124,7 @@ class RecordedActions:
                     yield {**trigger, "do": "stop"}
 
     def _is_busy(self, name: str, at: float) -> bool:
-        """True if the agent *name* was working at the time *at*: no reply yet, or tool calls in its last reply."""
+        """True if the agent *name* was working at the time *at*: its last reply has tool calls, or it has none yet."""
         replies = self.agents[name].replies if name in self.agents else []
         reply = next((each for each in reversed(replies) if each.at <= at), None)
         return reply is None or bool(reply.calls)

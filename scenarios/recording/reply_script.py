@@ -95,7 +95,7 @@ def _in_order(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
 
 
 MOMENT = 1.0
-"""Delay of a reply in seconds, so that another agent's final report is stored first; no signal reports that."""
+"""Delay in seconds of a reply before which another agent's final report must be stored; no signal shows that."""
 
 ReplyScript = Mapping[str, list[dict[str, Any]]]
 

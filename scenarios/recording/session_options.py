@@ -151,7 +151,7 @@ def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
 def _rules(
     events: Sequence[SessionEvent], agents: Mapping[str, AgentTurns], placeholders: Placeholders
 ) -> dict[str, list[str]]:
-    """Return permission rules (`allow`, `deny`) for the recorded decisions; a call that the user allowed gets one."""
+    """Return the permission rules (`allow`, `deny`) that decided calls, and one for each call that the user allowed."""
     found: dict[str, dict[str, None]] = {"allow": {}, "deny": {}}
     for number, observed in enumerate(events):
         event = observed.event
@@ -167,7 +167,7 @@ def _rules(
 
 
 def _named(tool: str, agent: str, behind: Sequence[SessionEvent], agents: Mapping[str, AgentTurns]) -> str | None:
-    """Return a permission rule, such as `Bash(make)`, for the next call of *tool* by *agent* in the events *behind*."""
+    """Return a rule for the next call of *tool* by *agent* in *behind*, such as `Bash(make)`, or only the tool name."""
     started = (each.event for each in behind if each.agent == agent)
     id_ = next((each.id for each in started if isinstance(each, ToolStarted) and each.name == tool), None)
     calls = (call for reply in agents[agent].replies for call in reply.calls) if agent in agents else ()

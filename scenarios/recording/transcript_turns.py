@@ -82,7 +82,7 @@ class AgentTurns:
     name: str
     replies: list[ModelTurn] = attrs.field(factory=list)
     count: int = 0
-    """Number of all model replies, including interrupted replies that were requested again."""
+    """Number of all model replies, including replies that were cut off and then requested again."""
     inputs: list[str] = attrs.field(factory=list)
     """Texts that the agent received, in order: texts of user messages and tool results."""
     results: dict[str, RecordedResult] = attrs.field(factory=dict)
@@ -94,7 +94,7 @@ class AgentTurns:
     header: Block = attrs.field(factory=dict)
     """Parameters of the first model request apart from the messages, such as `model`, `thinking` and `effort`."""
     _message: MessageRecord | None = None
-    """Last message record of the transcript; None after the reply record that belongs to it."""
+    """Last message record, from which the next reply record takes the blocks of the reply; None after that."""
 
     def handle(self, record: Record) -> None:
         """Add the content of *record*, the next record of the transcript, to the fields of this object."""
@@ -168,9 +168,9 @@ def _read(path: Path) -> AgentTurns:
             if line and (record := read_line(line)) is not None:
                 agent_turns.handle(record)
     except TranscriptCorrupt as exc:
-        raise ConfigInvalid(str(path), f"is corrupt: {exc}; run `coterie doctor` for details") from exc
+        raise ConfigInvalid(str(path), f"the transcript is corrupt: {exc}; run `coterie doctor`") from exc
     except OSError as exc:
-        raise ConfigInvalid(str(path), f"cannot be read: {exc.strerror}; correct its permissions") from exc
+        raise ConfigInvalid(str(path), f"the file cannot be read: {exc.strerror}; correct its permissions") from exc
     return agent_turns
 
 

@@ -167,7 +167,7 @@ def _set_up(environment: ScenarioEnvironment, scenario: Scenario) -> None:
 
 
 def write_files(directory: Path, texts: Mapping[str, str]) -> None:
-    """Write *texts*, a mapping from relative path to content, as files below *directory*; create its directories."""
+    """Write *texts*, a mapping from relative path to content, as files below *directory*; create missing parents."""
     for name, text in texts.items():
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)

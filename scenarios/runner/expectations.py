@@ -91,7 +91,7 @@ class InOrder(ScenarioCheck):
 class MailOnce(ScenarioCheck):
     """Expectation `mail`: every message was delivered once, except `dead` dead letters (undeliverable messages).
 
-    Idle notices are not checked. A message stored after its recipient finished waits for a resume; it is not lost.
+    A lost idle notice is no failure. A message stored after its recipient finished waits for a resume; it is not lost.
     """
 
     dead: int = 0
@@ -142,7 +142,7 @@ class FileIs(ScenarioCheck):
 
 @attrs.frozen(kw_only=True)
 class CommandEnds(ScenarioCheck):
-    """Expectation `command`: a shell command run in the workspace afterwards exits with `status`, prints `contains`."""
+    """Expectation `command`: a shell command in the workspace after the run exits with `status`, prints `contains`."""
 
     run: str
     status: int = 0

@@ -104,7 +104,7 @@ async def run_scenario(
     """Run *scenario* in *environment* until it ends or reaches its time limit; return the record and the failures.
 
     Failures are a timeout, and user actions and faults that were not carried out; expectations are not checked. After
-    the last step, an interrupted session is resumed at most *resumes* times. At return, all processes have ended.
+    the last step, an interrupted session is resumed at most *resumes* times. At the end, processes left are killed.
     """
     execution = _ScenarioExecution(scenario, environment, resumes)
     try:
@@ -135,7 +135,7 @@ class _ScenarioExecution:
     _missed: list[ScenarioFailure] = attrs.field(factory=list)
     """One failure for each user action or fault that was triggered but could not be carried out."""
     _sessions: dict[SessionDirectory, str] = attrs.field(factory=dict)
-    """All sessions started so far, each with its name in the scenario; the name of the first session is empty."""
+    """All sessions started so far, each with its name in the scenario; the name is empty for a `run` step."""
     _events: list[SessionEvent] = attrs.field(factory=list)
     _codes: list[int | None] = attrs.field(factory=list)
     _seen: Counter[int] = attrs.field(factory=Counter)
@@ -143,7 +143,7 @@ class _ScenarioExecution:
     _watch: SessionWatch | None = None
 
     async def run(self) -> None:
-        """Run the command of each step in order; each starts when no process of the previous step is left."""
+        """Run the command of each step in order; before the next one, wait a limited time for all processes to end."""
         for number, action in enumerate(self._scenario.actions):
             if isinstance(action, IoFault) and action.when is None:
                 self._add_io_fault(action, number)
@@ -174,7 +174,7 @@ class _ScenarioExecution:
         return status
 
     def _register_session(self, line: bytes, name: str, *, is_last: bool = False) -> SessionDirectory:
-        """Register the session named in *line*, first output of `coterie run`, as *name*; current one if *is_last*."""
+        """Register the session in *line*, first output of `coterie run`, as *name*; set `session` if *is_last*."""
         session = SessionDirectory.find(msgspec.json.decode(line)["session"])
         self._sessions[session] = name
         if is_last:
@@ -241,7 +241,7 @@ class _ScenarioExecution:
             self._missed.append(ScenarioFailure(reason=f"{action} was not done: {failure}", line=action.line))
 
     async def wait_for_exit(self) -> tuple[str, ...]:
-        """Wait until all processes of the run have ended; return those left and the findings of `coterie doctor`."""
+        """Wait a limited time for all processes to end; return those left, and problems found by `coterie doctor`."""
         sessions = self._sessions or (None,)
         return tuple([finding for each in sessions for finding in await wait_for_exit(self._environment, each)])
 

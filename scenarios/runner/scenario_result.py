@@ -37,7 +37,7 @@ class ScenarioResult:
     scenario: Scenario
     seed: int
     seconds: float
-    """Duration of all runs together."""
+    """Duration of all runs together, in seconds."""
     runs: int
     failures: tuple[ScenarioFailure, ...]
     sessions: tuple[str, ...]
@@ -50,7 +50,7 @@ class ScenarioResult:
 
     @property
     def passed(self) -> bool:
-        """True if there is no failure: all expectations were met, and all runs had equal logs."""
+        """True if there is no failure: all expectations met, all faults and actions carried out, all logs equal."""
         return not self.failures
 
     def to_mapping(self) -> dict[str, Any]:
@@ -113,7 +113,7 @@ _TIMED = frozenset(
         "cleaned_up",
     }
 )
-"""Event kinds left out of the log, because their number or order depends on timing, or messages contain them."""
+"""Event kinds left out of the log: number or order depends on timing, or `message` events have the same content."""
 _LEFT_OUT = frozenset({"v", "at", "session", "agent", "kind", "tools", "usage", "seconds", "cost_usd", "result"})
 """Event fields left out of the log, because they contain times or amounts, or repeat other events."""
 _IDS = re.compile(
@@ -126,7 +126,7 @@ _TIMES = re.compile(
 )
 _PROCESSES = re.compile(r"\b(pid|process) \d+")
 _DOLLARS = re.compile(r"(\$|cost_usd=\W*)\d+(?:\.\d+)?")
-"""Pattern of costs to mask in events: the payer for a shared cache prefix depends on timing, the sum does not."""
+"""Pattern of costs to mask in events: timing decides which agent pays for a shared cache prefix, but not the sum."""
 
 
 def canonical_log(run: ScenarioRun, root: Path) -> tuple[str, ...]:
@@ -176,7 +176,7 @@ def _normalize(text: str, root: Path, ids: dict[str, str]) -> str:
 
 
 def _names(run: ScenarioRun) -> dict[str, str]:
-    """Return a repeatable name for each message id, such as `message 2 of scout` for the second message of scout."""
+    """Return a name for each message id, such as `message 2 of scout`; numbers count per sender, recipient and kind."""
     names: dict[str, str] = {}
     sent: Counter[tuple[str, str, str]] = Counter()
     for passage in run.mail:
@@ -213,7 +213,7 @@ def _starts(events: Iterable[SessionEvent]) -> Iterator[str]:
 
 
 def _mail(run: ScenarioRun) -> Iterator[str]:
-    """Yield one log line for each sender and recipient, with the steps of their messages, such as `stored message`."""
+    """Yield one log line for each sender and recipient, with steps such as `stored message`, but no idle notices."""
     # Idle notices are left out: whether the last one is stored before the session ends depends on timing.
     sent: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)
     for passage in run.mail:

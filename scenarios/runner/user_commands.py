@@ -56,7 +56,7 @@ def _streaming(script: Path) -> tuple[str, ...]:
 
 
 def action_command(action: UserAction, observed: SessionEvent, session: SessionDirectory) -> list[str]:
-    """Return the command line for the user action *action* in *session*, triggered by the event *observed*."""
+    """Return the command line for *action*, any but `begin`, in *session*, triggered by the event *observed*."""
     match action.action:
         case "approve" | "reject":
             feedback = ("--feedback", action.text) if action.text else ()
@@ -70,7 +70,7 @@ def action_command(action: UserAction, observed: SessionEvent, session: SessionD
         case "release":
             return own_program("mail", "held", "--release", action.text, "--session", session.id)
         case "begin":
-            raise AssertionError("a session is started by second_session_command")
+            raise AssertionError("`begin` has no action command; call second_session_command for it")
 
 
 def own_program(*arguments: str) -> list[str]:

@@ -22,15 +22,15 @@ class ReasonError(Exception):
 
 
 class AgentError(Exception):
-    """Base class of the errors that `coterie.agents` raises deliberately; other exceptions from there are bugs."""
+    """Base class of the errors that `coterie.agents` and the Python API raise deliberately, such as `ConfigInvalid`."""
 
 
 @attrs.define(eq=False)
 class ConfigInvalid(AgentError):
-    """A file, flag or variable of the user is invalid."""
+    """Input of the user cannot be used: a file, flag, environment variable, or a name such as an unknown session."""
 
     source: str
-    """Origin of the value: a file, a flag or an environment variable."""
+    """Origin of the invalid value: a file, flag or environment variable, or its subject, such as `session`."""
     reason: str
     """One line that says what is wrong and how to fix it."""
 

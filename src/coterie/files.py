@@ -4,8 +4,8 @@ A record is a JSON object on one line that ends with a checksum of everything be
 newline, so that a torn record cannot swallow the next one.
 
 All durable writes of Coterie go through this module, so that a test can inject a torn write, a full disk or a failed
-rename or fsync into each of them. These functions block, so call them from a thread. Exception: a short append to an
-open log is a single fast write.
+rename or fsync into each of them. These functions block, so call them from a thread. Only a short append to an open
+log needs no thread, because it is a single fast write.
 
 Where links must not be followed, pass a descriptor of the directory as *dir_fd*: a function then uses only the last
 component of the path, relative to this directory.
@@ -100,7 +100,7 @@ def delete_file(path: Path, *, dir_fd: int | None = None) -> None:
 
 @attrs.define(eq=False)
 class Appender:
-    """An open append-only log with one owner. Each record is one `write`, so records of several processes never mix."""
+    """An open append-only log. Each record is one `write`, so records that several processes append never mix."""
 
     path: Path
     _descriptor: int
@@ -150,7 +150,7 @@ class Appender:
 
 @attrs.define(eq=False)
 class BlockFile:
-    """An open file of fixed length with one owner, whose blocks are overwritten in place.
+    """An open file of fixed length, locked by one process, whose blocks are overwritten in place.
 
     When `write` returns, the content is on disk. This is about a quarter faster than an append followed by a sync,
     because no metadata of the file system changes.
@@ -254,7 +254,7 @@ def check_record(line: bytes) -> None:
     """Raise `ValueError` if the checksum of *line*, a framed record without its newlines, is wrong."""
     start, tail = line[:-_CHECKSUM_SIZE], line[-_CHECKSUM_SIZE:]
     if tail != b',"crc":"%08x"}' % zlib.crc32(start):
-        raise ValueError("the checksum is wrong")
+        raise ValueError("the checksum does not match the line, so the line is damaged")
 
 
 def unframe_record(line: bytes) -> bytes:
@@ -308,7 +308,7 @@ def _open_direct(path: Path) -> int:
 
 
 def _round_up(size: int) -> int:
-    """Round *size* up to whole blocks."""
+    """Return *size*, in bytes, rounded up to whole blocks of `BLOCK` bytes."""
     return -(-size // BLOCK) * BLOCK
 
 

@@ -5,7 +5,7 @@ import trio
 from coterie.errors import ReasonError
 
 FRAME_LIMIT = 1024 * 1024
-"""Maximum payload of a frame, in bytes."""
+"""Maximum payload in bytes of a frame that `read_frame` accepts, unless its caller passes another limit."""
 
 _LENGTH_SIZE = 4
 _CHUNK = 65_536
@@ -42,7 +42,7 @@ async def read_frame(stream: trio.abc.ReceiveStream, limit: int = FRAME_LIMIT) -
 
 
 async def _read_exactly(stream: trio.abc.ReceiveStream, size: int) -> bytes:
-    """Read *size* bytes, fewer if the stream ends."""
+    """Wait for *size* bytes and return them; fewer only if the stream ends before."""
     gathered = bytearray()
     while len(gathered) < size:
         chunk = await stream.receive_some(min(size - len(gathered), _CHUNK))

@@ -24,7 +24,7 @@ class GitFailed(ReasonError):
 async def run_git(directory: Path, *arguments: str, repository: Path | None = None) -> str:
     """Run git in *directory* and return the output without the last newline. Raises `GitFailed` if git fails.
 
-    With *repository*, the path of a git directory, git reads the configuration there. Otherwise an agent could place
+    With *repository*, the path of a git directory, git reads the configuration there. Without it, an agent could place
     files in *directory* that lead git to another repository, whose configuration names programs to run.
 
     On cancellation, git and its children are killed before this function ends. The root (the main process of a session)

@@ -107,7 +107,7 @@ def _fits(steps: tuple[_Step, ...], parts: list[str]) -> bool:
 
 
 def _skip_empty(steps: tuple[_Step, ...], positions: set[int]) -> set[int]:
-    """Add to *positions*, indexes in *steps*, each index behind a `**`, because `**` may match no directory at all."""
+    """Return *positions*, indexes in *steps*, with each index behind a `**` added, as `**` may match no directory."""
     for index, step in enumerate(steps):
         if step is None and index in positions:
             positions.add(index + 1)

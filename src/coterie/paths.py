@@ -39,7 +39,7 @@ def checkout_root(directory: Path) -> Path:
 
 
 def project_directory(directory: Path) -> Path:
-    """Return the directory of Coterie's files, `.coterie`, in the project of *directory*; it need not exist."""
+    """Return the directory of Coterie's files in the project of *directory*, usually `.coterie`; it need not exist."""
     return project_root(directory) / (os.environ.get(PROJECT_DIRECTORY_VARIABLE) or PROJECT_DIRECTORY)
 
 

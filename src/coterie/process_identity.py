@@ -13,7 +13,7 @@ from pathlib import Path
 import attrs
 
 SESSION_VARIABLE = "COTERIE_SESSION"
-"""Environment variable with the session id; set in every process of a session."""
+"""Environment variable with the session id; set in the processes that the root (main process of the session) starts."""
 AGENT_VARIABLE = "COTERIE_AGENT"
 """Environment variable with the agent of a process and the number of the agent's start, as `agent_tag` returns them."""
 
@@ -209,7 +209,7 @@ ROOT_MODULE = b"coterie.orchestrator.root"
 
 
 def is_called_by_agent() -> bool:
-    """Return True if this process is a descendant of an agent, or if that is unknown.
+    """Return True if this process is or descends from an agent or a root, or if that is unknown.
 
     Commands that only the user may run check this. The environment of each ancestor is read, because an agent can
     remove a variable from the environment of a command, but not from that of a running ancestor.

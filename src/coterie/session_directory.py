@@ -38,7 +38,7 @@ class SessionDirectory:
 
     id: str
     project: Path
-    """Working directory of the agents of the session."""
+    """Working directory of the agents of the session, except agents that work in a git worktree of their own."""
     task: str
     model: str
     started: float
@@ -51,7 +51,7 @@ class SessionDirectory:
     sandbox: SandboxMode | None = None
     """Sandbox mode from the command line, valid for all starts; None if the settings decide."""
     mail: MailDurability = "process"
-    """Crash that a stored message survives: of a "process", or a loss of "power". `coterie mail` uses this mode too."""
+    """Failure that a stored message survives: crash of a "process", or loss of "power". `coterie mail` uses it too."""
 
     @classmethod
     def create(
@@ -104,7 +104,7 @@ class SessionDirectory:
 
     @classmethod
     def newest(cls, project: Path) -> "SessionDirectory":
-        """Load the session of *project* that was started last. Raises `ConfigInvalid` like `find`."""
+        """Load the last created session of *project*, even if another was resumed later. Raises `ConfigInvalid`."""
         sessions = _sessions(project_slug(project))
         if not sessions:
             raise ConfigInvalid("session", f"{project} has no session yet; start one with `coterie run`")

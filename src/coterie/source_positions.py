@@ -65,7 +65,7 @@ def _toml_places(text: str) -> Iterator[tuple[KeyPath, int]]:
 
 
 def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the first line number and the text of each table header, key-value pair, blank line and comment."""
+    """Yield the first line number and the text of each TOML table header, key-value pair, blank line and comment."""
     begin, depth = 0, 0
     line = beginning = 1
     for token in _TOML_TOKEN.finditer(text):

@@ -52,7 +52,7 @@ class _TrustRecord:
                 str(self.path), f"cannot be read: {exc}; delete this record of your approvals, and approve again"
             ) from exc
         if not isinstance(record, dict) or record.get("v") != VERSION or not isinstance(record.get(self._member), list):
-            raise ConfigInvalid(str(self.path), "is not a record of your approvals; delete it, and approve again")
+            raise ConfigInvalid(str(self.path), "this file is no record of approvals; delete it, and approve again")
         return [str(entry) for entry in record[self._member]]
 
 

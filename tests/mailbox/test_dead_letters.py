@@ -14,7 +14,7 @@ from tests.seeded_faults import SeededFaults
 
 def dead_letter(raw: bytes = b"\x00\xff", *, has_envelope: bool = False) -> DeadLetter:
     sent = envelope(1) if has_envelope else None
-    return DeadLetter(reason="corrupt", detail="the checksum is wrong", mailbox="ada", at=5.5, envelope=sent, raw=raw)
+    return DeadLetter(reason="corrupt", detail="the line is damaged", mailbox="ada", at=5.5, envelope=sent, raw=raw)
 
 
 def test_dead_letters_are_private_and_read_back_unchanged(tmp_path: Path) -> None:

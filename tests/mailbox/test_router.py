@@ -166,7 +166,7 @@ async def test_sender_kind_decides_which_kinds_it_may_send(kind: MessageKind, wh
 @pytest.mark.parametrize("kind", sorted(AUTHORITY))
 async def test_authority_is_refused_through_files(kind: Any) -> None:
     draft = OutgoingMessage(to="worker", body=TEXTS[kind], kind=kind, in_reply_to=REQUEST)
-    with pytest.raises(NotAllowed, match="only inside one process"):
+    with pytest.raises(NotAllowed, match="to an agent in another process"):
         await RouterHarness().router.send(sender(), draft)
 
 
@@ -183,9 +183,9 @@ async def test_authority_is_only_for_the_current_incarnation() -> None:
     ("kind", "to", "request_id", "reason"),
     [
         ("plan_approval_response", "scout", None, "name the request"),
-        ("plan_approval_response", "main", REQUEST, "its own request"),
-        ("task_assignment", "bridge:x", None, "by name"),
-        ("task_assignment", "uds:/run/x.sock", None, "by name"),
+        ("plan_approval_response", "main", REQUEST, "to itself"),
+        ("task_assignment", "bridge:x", None, "one agent of this session"),
+        ("task_assignment", "uds:/run/x.sock", None, "one agent of this session"),
     ],
 )
 async def test_structured_message_needs_a_named_recipient_and_an_answer_its_request(
@@ -300,7 +300,7 @@ def test_invalid_body_raises_only_value_error(kind: MessageKind, text: str) -> N
 async def test_body_that_does_not_fit_its_kind_is_refused(kind: MessageKind, body: str) -> None:
     harness = RouterHarness()
     draft = OutgoingMessage(to="scout", body=body, kind=kind, in_reply_to=REQUEST)
-    with pytest.raises(NotAllowed, match="its body is not valid for this kind"):
+    with pytest.raises(NotAllowed, match=f"the body of the message is not a valid {kind}"):
         await harness.router.send(sender("main", "lead" if "lead" in ALLOWED[kind] else "peer"), draft)
     assert await harness.received("scout") == []
 

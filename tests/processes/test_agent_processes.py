@@ -85,7 +85,7 @@ async def test_children_end_with_their_parent_within_the_grace_period(project: P
 async def test_unnamed_agents_get_different_names_and_invalid_starts_the_solution(project: Path) -> None:
     invalid = {
         'subagent_type: "explorer"': "explore",
-        'name: "../x"': "a name has letters",
+        'name: "../x"': "a name has A-Z",
         'name: "main"': "An agent main is already running",
     }
     starts = [

@@ -76,7 +76,7 @@ helper:
     wrong = place.coterie("compact", session.id, "--agent", "hleper")
     assert (wrong.returncode, wrong.stderr) == (2, "Error: agent: 'hleper' is not running; did you mean helper?\n")
     wrong = place.coterie("compact", session.id, "--agent", "helper", "--from", "9")
-    reason = "Error: helper was not compacted: message 9 does not exist in the conversation; "
+    reason = "Error: the conversation of helper was not compacted: message 9 does not exist in the conversation; "
     assert (wrong.returncode, wrong.stderr.startswith(reason)) == (2, True)
 
     done = place.coterie("compact", session.id, "--agent", "helper", "--json")

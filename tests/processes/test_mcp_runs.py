@@ -129,7 +129,7 @@ def test_invalid_servers_are_reported_and_the_run_continues(place: Servers) -> N
     assert f"{path}:8: probe has a key 'colour' that is not known and is ignored" in done.stderr
     assert "old is of the type sse" in done.stderr
     assert "MCP server ends failed to connect: its process ended with status 1: no licence" in done.stderr
-    assert "MCP server flood failed to connect: it wrote over 1,000 lines" in done.stderr
+    assert "MCP server flood failed to connect: the server wrote over 1,000 lines" in done.stderr
     assert place.has_no_processes()
 
 
@@ -302,6 +302,33 @@ def test_child_of_an_agent_cannot_bypass_its_permissions(place: Servers) -> None
     (place.project / "intruder.py").write_text(INTRUDER)
     done = place.run(calling("Bash", f'{{command: "{sys.executable} -P intruder.py"}}'))
     assert "It said found some: True heard: 0" in done.stdout
+
+
+SPEECHLESS = """
+import json, sys
+for line in sys.stdin:
+    request = json.loads(line)
+    if request["method"] == "initialize":
+        version = request["params"]["protocolVersion"]
+        info = {"name": "x", "version": "1"}
+        answer = {"result": {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}}
+    else:
+        answer = {"error": {"code": -32603, "message": "the database is down"}}
+    if "id" in request:
+        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **answer}), flush=True)
+"""
+
+
+def test_mcp_test_command_fails_for_a_server_that_does_not_start_or_list_its_tools(place: Servers) -> None:
+    speechless = {"command": sys.executable, "args": ["-c", SPEECHLESS]}
+    place.configure(probe=PROBE, gone={"command": "no-such-program"}, speechless=speechless)
+    done = place.coterie("mcp", "test", "--json")
+    tried = {server["name"]: server for server in json.loads(done.stdout)}
+    assert done.returncode == 1
+    assert "no-such-program" in tried["gone"]["failure"]
+    assert "the database is down" in tried["speechless"]["failure"]
+    assert (tried["probe"]["failure"], "mcp__probe__whoami" in tried["probe"]["tools"]) == ("", True)
+    assert place.coterie("mcp", "test", "probe").returncode == 0
 
 
 def test_missing_mcp_package_is_reported_and_the_run_continues(place: Servers, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,7 +112,7 @@ async def test_only_the_lead_decides_and_a_rule_limits_the_agent(project: Path) 
         await tree.supervisor.run_agent(tree.agent_run(MAIN, parent=None))
         assert approval_events(tree.session) == [
             ("asked", "plan-1", "builder", "lead"),
-            ("refused", "plan-1", "spy", "only the lead or the user can decide"),
+            ("refused", "plan-1", "spy", "only the lead (first agent) or the user can decide approvals"),
             ("approved", "plan-1", "lead", "Go."),
         ]
         assert (project / "a.txt").read_text() == "Your plan is approved: begin.\nThe lead says: Go."
@@ -224,7 +224,7 @@ async def _decide_plans(shell: Shell, session: SessionDirectory) -> None:
     await until(lambda: approval(session, "plan-1"))
     signals.raise_signal("builder-has-asked")
     await until(lambda: approval(session, "plan-2"))
-    refused = ("refused", "plan-1", "lead", "only the user can decide plan-1")
+    refused = ("refused", "plan-1", "lead", "only the user can decide approval plan-1")
     await until(lambda: refused in approval_events(session))
     [first, second] = (await shell.json("approvals", "list"))["approvals"]
     assert [(row["agent"], row["approver"]) for row in (first, second)] == [("builder", "human"), ("carol", "human")]
@@ -233,7 +233,7 @@ async def _decide_plans(shell: Shell, session: SessionDirectory) -> None:
     await until(lambda: approval(session, "plan-3"))
     assert not (shell.place.project / "a.txt").exists()
     stale = await shell.coterie("approvals", "approve", "plan-1", status=2)
-    assert stale == "Error: plan-1 is no longer open: rejected by the user\n"
+    assert stale == "Error: approval plan-1 is no longer open: rejected by the user\n"
     assert await shell.coterie("approvals", "approve", "plan-3") == f"approved plan-3 of session {session.id}\n"
 
 

@@ -103,11 +103,11 @@ def test_at_a_terminal_a_file_from_outside_is_asked_about_once(place: ProjectShe
     for is_new in (True, False):
         with open_program(place.command("run", "Go.", *model), cwd=place.project, env=os.environ) as program:
             if is_new:
-                program.read_until("outside.md. Allow it? [y/N]")
+                program.read_until("outside.md. Allow this file? [y/N]")
                 program.type("y\n")
             program.read_until("Words from outside.")
             assert program.wait() == 0
-            assert ("Allow it?" in program.output) == is_new
+            assert ("Allow this file?" in program.output) == is_new
 
 
 PLANNER = """---

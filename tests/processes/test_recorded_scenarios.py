@@ -79,7 +79,7 @@ def test_unfit_session_or_file_is_refused(places: list[Path], tmp_path: Path, mo
     assert record(session.id, "-o", path).exit_code == 0
 
     again = record(session.id, "-o", path)
-    assert (again.exit_code, again.stderr) == (2, f"Error: {path}: exists already; overwrite it with --force\n")
+    assert (again.exit_code, again.stderr) == (2, f"Error: the file {path} exists already; overwrite it with --force\n")
     assert record(session.id, "-o", path, "--force").exit_code == 0
     assert record(session.id, "-o", "-").stdout.startswith("# Recorded from a session of 4 agents")
 
@@ -91,14 +91,14 @@ def test_unfit_session_or_file_is_refused(places: list[Path], tmp_path: Path, mo
         fcntl.flock(lock, fcntl.LOCK_EX)
         running = record(session.id, "-o", tmp_path / "other.yaml")
     assert running.exit_code == 2
-    assert running.stderr.startswith(f"Error: session {session.id}: is running; stop it with `coterie stop`")
+    assert running.stderr.startswith(f"Error: session {session.id}: it is running; stop it with `coterie stop`")
 
     transcript = session.directory / "agents/style/transcript.jsonl"
     content = transcript.read_bytes()
     transcript.write_bytes(content.replace(b"Every line can", b"Every line cun"))
     damaged = record(session.id, "-o", tmp_path / "other.yaml")
     assert damaged.exit_code == 2
-    assert re.fullmatch(rf"Error: {transcript}: is corrupt: .*line \d+.*\n", damaged.stderr)
+    assert re.fullmatch(rf"Error: {transcript}: the transcript is corrupt: .*line \d+.*\n", damaged.stderr)
     assert not (tmp_path / "other.yaml").exists()
 
     transcript.write_bytes(content[:-20])

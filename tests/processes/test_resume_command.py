@@ -205,7 +205,7 @@ def test_invalid_resume_is_refused_in_one_line_and_changes_nothing(place: Place)
     transcript.write_bytes(damaged)
     done = place.resume("go on")
     assert done.returncode == 2
-    assert done.stderr.startswith(f"Error: {transcript}: transcript damaged: line ")
+    assert done.stderr.startswith(f"Error: {transcript}: the file is damaged; start a new session: line ")
     assert transcript.read_bytes() == damaged
 
 

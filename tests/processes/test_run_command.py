@@ -89,7 +89,7 @@ def test_failed_run_exits_1_and_its_json_names_the_transcript(place: ProjectShel
     ("arguments", "code", "line"),
     [
         (["Go."], 5, "no model is available; set ANTHROPIC_API_KEY, or pass --script FILE to run without a key"),
-        (["Go.", "--script", "no.yaml"], 2, "the embedded server did not start: no.yaml: cannot be read: No such file"),
+        (["Go.", "--script", "no.yaml"], 2, "the embedded server did not start: no.yaml: the script cannot be read: "),
         (["Go.", "--script", "../s.yaml", "--model", "claude-opus"], 2, "model: 'claude-opus' is not a known model"),
         (["--script", "../s.yaml"], 2, "no task"),
     ],

@@ -32,7 +32,7 @@ def test_a_script_is_no_scenario_and_a_broken_one_is_told_with_its_line(tmp_path
     assert read_name(put(tmp_path, "b.yaml", SCRIPT)) is None
     with pytest.raises(ScenarioUnusable, match=r"c\.yaml, line 12: .*'exit_cod'"):
         read_name(put(tmp_path, "c.yaml", BROKEN))
-    with pytest.raises(ScenarioUnusable, match=r"d\.yaml, line 1: not valid YAML"):
+    with pytest.raises(ScenarioUnusable, match=r"d\.yaml, line 1: the text is not valid YAML"):
         read_name(put(tmp_path, "d.yaml", "["))
 
 

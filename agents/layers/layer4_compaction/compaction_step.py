@@ -45,7 +45,7 @@ from coterie.memory.layer_settings import CompactionSettings
 LISTED = 200
 """Maximum number of lost terms (paths, names, numbers missing in the new context) in a `Compacted` event."""
 SEARCHED = 8_000
-"""Maximum characters of each removed message that are searched for lost terms, because listings have too many."""
+"""Number of first characters of each removed message searched for lost terms; a long listing has too many terms."""
 
 
 def commit_compaction(
@@ -89,7 +89,7 @@ def commit_compaction(
 
 
 def _carry_markers(conversation: Conversation, first: int) -> None:
-    """Mark the last user block of the unchanged first *first* messages as the end of a reusable prompt cache entry."""
+    """Mark the last user block of the *first* unchanged messages as the end of a prompt cache entry to read again."""
     if not first:
         return
     prefix, previous, number = conversation.prefix, None, 0
@@ -128,7 +128,7 @@ def _compacted_event(job: CompactionJob, plan: CompactionPlan, rebuilt: RebuiltC
 
 
 USER_TEXT_SHARE = 0.2
-"""Maximum fraction of the context window that the user's messages may take after a compaction."""
+"""Maximum fraction of the usable context window for the user's texts that a compaction inserts again."""
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -225,7 +225,7 @@ class CompactionStep:
         return plan, rebuilt
 
     async def _rebuild(self, job: CompactionJob, plan: CompactionPlan, parts: SummaryParts) -> RebuiltConversation:
-        """Return the conversation that *plan* gives, with as many used skills and recently read files as fit."""
+        """Return the conversation after *plan*, with used skills and recently read files as far as there is room."""
         full = await trio.to_thread.run_sync(_with_restored, job, plan, parts)
         last = attrs.evolve(full, files=(), skills=full.skills[:1])
         for candidate in (full, attrs.evolve(full, files=()), last, parts):

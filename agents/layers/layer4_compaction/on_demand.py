@@ -17,7 +17,7 @@ SWITCHED_OFF = "compaction is switched off in the settings; set layers.compactio
 
 @attrs.define(eq=False)
 class PendingCompaction:
-    """Request of a client for a compaction, and its answer once the compaction was done or refused."""
+    """Request of the user for a compaction, and the answer to it once the compaction was done or refused."""
 
     job: CompactJob
     answer: CompactionDone | NotCompacted | None = None

@@ -20,7 +20,7 @@ from coterie.mailbox.tasks.task_list import TaskList
 SHOWN = 50
 """Maximum number of agents, tasks or messages that a section of the pinned context lists; others are only counted."""
 DESCRIPTION = 2_000
-"""Maximum number of characters that are shown of a task that the agent owns, with its description."""
+"""Maximum number of characters, including the description, shown of each task that the agent owns."""
 
 
 @attrs.frozen
@@ -77,14 +77,14 @@ class MailSection:
 
     _roster: Roster
     _mail: Messaging
-    """Received mail of the agent, which contains the unanswered shutdown requests."""
+    """Messaging step of the agent, which stores the shutdown requests that the agent has received."""
     _sender: Sender
     """The agent as a sender; its session id tells messages of this session from those of other sessions."""
 
     heading: ClassVar[str] = "Messages that wait for your answer"
 
     async def text(self, agent: Agent) -> str:
-        """Return unanswered messages, cut if long; without those of this session's ended agents, except tasks."""
+        """Return the messages without answer, cut if long; from this session's ended agents only task assignments."""
         running = {name for name, member in self._roster.members().items() if member.state != "ended"}
         requests = [message_text(envelope, REPEATED_BYTES) for envelope in self._mail.shutdown.requests.values()]
         waiting = [
@@ -128,7 +128,7 @@ class PinnedSection(Protocol):
 
 
 async def section_text(section: PinnedSection, agent: Agent, layer: str) -> str:
-    """Return the current text of *section*; if reading it fails, emit a failure event of *layer* and return no text."""
+    """Return the current text of *section*; if it cannot be read, emit a failure of *layer* and return no text."""
     try:
         return await section.text(agent)
     except (OSError, MailboxError) as exc:

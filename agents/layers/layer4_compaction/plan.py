@@ -28,7 +28,7 @@ class CompactionPlan:
     """Index of the first replaced message; above 0 only if the user selected a part. Earlier messages do not change."""
     cost: Decimal = Decimal(0)
     passed_over: Mapping[str, str] = attrs.field(factory=dict)
-    """Reasons why cheaper sources of a summary were not used, by source: `notes`, or `summary` for a model."""
+    """Reasons why cheaper sources of a summary were not used, by source: `notes`, or `summary` for a model call."""
 
 
 ALL = "Summarise the whole conversation."
@@ -56,7 +56,7 @@ class CompactionJob:
     overflow: PromptTooLong | None
     messages: Messages
     sizes: Sequence[int]
-    """Estimated tokens that each message in `messages` will have if the compaction keeps it; thinking counts as 0."""
+    """Estimated tokens of each message in `messages` if it is kept, without thinking, which the model loses then."""
     tokens: int
     """Tokens of the conversation before the compaction, as reported by the API, with an estimate of newer blocks."""
     room: int

@@ -83,7 +83,7 @@ class RebuiltConversation:
 
 
 def rebuild(job: CompactionJob, plan: CompactionPlan, parts: SummaryParts) -> RebuiltConversation:
-    """Return the conversation with *plan*'s summary instead of the replaced messages; the agent still keeps its own."""
+    """Return the conversation with *plan*'s summary instead of the replaced messages; does not change the agent."""
     before = _before(job.messages[: plan.first])
     staying = [segment for message in job.messages[plan.start :] for segment in message]
     return assemble(job, before, clear_results(staying, has_changed=True), plan, parts)
@@ -144,7 +144,7 @@ def _blocks(plan: CompactionPlan, parts: SummaryParts, missing: Sequence[str]) -
 
 
 def _before(messages: Messages) -> list[Message]:
-    """Return the kept *messages* before the summary; append a short reply if they end in tool calls without thinking.
+    """Return the kept *messages* before the summary; add a short reply if the last one has tool calls but no thinking.
 
     The API would reject a continuation of tool calls whose thinking blocks an earlier compaction or clearing removed.
     """
@@ -197,7 +197,7 @@ def _capped(data: bytes, cap: int, directory: Path) -> bytes:
 
 
 def _texts(block: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the parts of *block*, a text or tool result, whose text can be changed; a string result becomes a list."""
+    """Yield the text parts of *block*, to change them in place; turns a tool result that is a string into a list."""
     if block["type"] == "text":
         yield block
     elif block["type"] == "tool_result":
@@ -208,7 +208,7 @@ def _texts(block: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def newest_files(workspace: Workspace, calls: Sequence[bytes], count: int) -> list[str]:
-    """Return the paths of the *count* files that the model read last, newest first.
+    """Return the paths of at most *count* files, those that the model read last, newest first.
 
     Omits files in the scratch directory, and files that *calls* name (the tool calls that stay in the conversation).
     """

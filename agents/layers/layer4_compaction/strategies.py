@@ -32,7 +32,7 @@ LAYER = "compaction"
 
 @attrs.define(eq=False)
 class CircuitBreaker:
-    """Counter of summaries by a model that failed in a row. At *limit*, the session asks no model for them again."""
+    """Counter of an agent's summaries by a model that failed in a row. At *limit*, no model is asked for one again."""
 
     limit: int
     failures: int = 0
@@ -64,7 +64,7 @@ class ConversationSummarizer:
     """Number of parts of the conversation that were summarised by separate calls; 1 for the conversation as a whole."""
 
     async def summarize(self, scope: str = ALL, overflow: PromptTooLong | None = None) -> str:
-        """Let the model summarise the part that *scope* describes, without the oldest messages if it is too long.
+        """Let the model summarise the part that *scope* describes; if too long, without old messages, then in pieces.
 
         *overflow* is set if the API rejected the conversation. Raises `SummaryUnusable`, and as `ModelClient.ask` does.
         """
@@ -133,7 +133,7 @@ class ConversationSummarizer:
         summary = parse_summary(reply.text, is_whole=reply.stop_reason in WHOLE)
         tokens = estimate_block(text_block(summary))
         if tokens > (most := self.agent.meter.thresholds.compact // 3):
-            raise SummaryUnusable(f"the model's summary is too long: about {tokens:,} tokens; at most {most:,} fit")
+            raise SummaryUnusable(f"the summary has about {tokens:,} tokens, over {most:,}; Coterie drops it")
         return summary
 
 
@@ -147,7 +147,7 @@ def _to_leave(tokens: int, attempt: int, overflow: PromptTooLong | None) -> int:
 
 
 def _pieces(texts: Sequence[str], size: int) -> Iterator[str]:
-    """Yield *texts*, joined with empty lines to pieces of about *size* bytes; texts longer than that are split."""
+    """Yield pieces of about *size* bytes: short *texts*, joined with empty lines, and parts of longer texts."""
     piece: list[str] = []
     room = size
     for text in texts:
@@ -227,7 +227,7 @@ async def _notes_state(notes: SessionNotesLayer) -> NotesState | None:
 
 
 def truncate_by_rule(job: CompactionJob) -> CompactionPlan:
-    """Return a plan that removes the oldest messages; its summary is only the beginning of earlier summaries."""
+    """Return a plan that removes the oldest messages; its summary has only the beginning of earlier summaries."""
     span = job.span(attrs.evolve(job.settings, keep_least=job.room // 2, keep_most=job.room // 2))
     leaving = job.messages[span.first : span.start]
     earlier = truncate_text("\n\n".join(earlier_summaries(leaving)), job.room // 8 * TEXT_BYTES)

@@ -39,7 +39,7 @@ from coterie.session_directory import TRANSCRIPT
 AGENTS = "agents"
 """Name of the directory, inside a session's directory, with one directory for each agent and its transcript."""
 SHOWN = 300
-"""Maximum number of characters of one turn of the model in the stored record of a dream."""
+"""Maximum characters of one turn of the model in the stored record of a dream (consolidation of memories)."""
 
 State = Literal["starting", "updating", "completed", "failed", "killed"]
 
@@ -71,7 +71,7 @@ class DreamProgress:
         return False
 
     def enter(self, state: State, change: DreamChange | None = None, reason: str | None = None) -> None:
-        """Set the state of the dream and emit an event; *change* adds the numbers of applied and waiting edits."""
+        """Set the state of the dream and emit an event; *change* adds the numbers of its edits by their states."""
         self.state = state
         event = Dreamed(state=state, reason=reason, cost_usd=format(self.cost, "f"))
         if change is not None:
@@ -98,7 +98,7 @@ def recent_sessions(directory: Path, clock: Clock) -> list[SessionActivity]:
 
 
 def lines_of(sessions: Sequence[Path]) -> ReferenceExists:
-    """Return a function that checks if a transcript in *sessions* has a line of a given number; it blocks."""
+    """Return a function of session, agent and line number: True if that transcript in *sessions* has the line."""
     by_name = {session.name: session for session in sessions}
 
     def count(session: str, agent: str) -> int:
@@ -117,11 +117,11 @@ def lines_of(sessions: Sequence[Path]) -> ReferenceExists:
 
 PURPOSE = "dream"
 MOST_SESSIONS = 50
-"""Maximum number of sessions whose transcripts the helper of a dream may read; the newest ones are taken."""
+"""Maximum number of sessions whose transcripts a dream (consolidation of memories) may read: the newest ones."""
 FAILURES = (*CALL_FAILURES, StoreError, OSError, sqlite3.Error)
 """Errors that can end a dream: of a model call, of the memory store, of the disk, and of the recall index (SQLite)."""
 CLEAN_UP = 10.0
-"""Maximum seconds for the clean-up after a dream: release of the lock, removal of the working copy."""
+"""Maximum seconds for each clean-up step after a dream: release of the lock, removal of the working copy."""
 
 
 @attrs.frozen(kw_only=True)
@@ -136,7 +136,7 @@ class Dreamer:
     scratch: Path
     """Directory in which a dream creates its working copy of the store; a copy left by a killed dream is removed."""
     authority: Authorizer | None = None
-    """Permission rules of the agent, whose denials apply to the helper too; None to apply no rules."""
+    """Permission rules of the agent, whose denials apply to the helper (fork of it) too; None to apply no rules."""
 
     async def dream(
         self, sessions: Sequence[Path], *, is_dry: bool = False, progress: DreamProgress | None = None
@@ -236,7 +236,7 @@ class Dreamer:
     def _conclude(
         self, proposal: Proposal, author: Author, lock: DreamLock, *, is_dry: bool
     ) -> tuple[DreamChange, list[MemoryChange]]:
-        """Apply the hunks (edits) that need no approval and store all; record the dream's time unless *is_dry*."""
+        """Apply the hunks (edits) that need no approval; store the change and, unless *is_dry*, the dream's time."""
         change = proposal.change
         if change.files:
             change = apply_hunks(self.store, change, proposal.chosen, author)

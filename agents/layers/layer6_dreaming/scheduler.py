@@ -21,16 +21,16 @@ class DreamScheduler(BackgroundTask[Dreamer]):
     _dreamer: Dreamer
     _due_check: DueCheck
     not_due: str | None = attrs.field(default=None, init=False)
-    """Reason why no dream was started after the agent's last run; None if one was started, or before a first check."""
+    """Reason why no dream was due after the agent's last run, or did not start; None if one did, or before a check."""
     progress: DreamProgress | None = attrs.field(default=None, init=False)
     """State, cost and last turns of the running dream, or of the last one; None before the first dream."""
 
     async def before_end(self) -> None:
-        """Wait for a running dream, up to the `drain` limit; the agent's end then cancels it, and no memory changes."""
+        """Wait for a running dream, up to `drain` seconds; the agent's end then cancels it, and no memory changes."""
         await self.drain(self._dreamer.settings.drain)
 
     def on_run_finished(self) -> None:
-        """After a run of the agent, let the background task start a dream if one is due; does not wait for it."""
+        """After a run of the agent, let the background task start a dream (memory consolidation) if one is due."""
         if not self.is_busy:
             self.submit(self._dreamer)
 

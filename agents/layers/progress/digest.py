@@ -20,7 +20,7 @@ from coterie.memory.compaction.summary_text import block_text
 SAID = 2_000
 """Maximum number of characters of a text by the agent in one line of the digest."""
 RECEIVED = 500
-"""Maximum number of characters of a tool result, or of a text addressed to the agent, in one line of the digest."""
+"""Maximum number of characters of a tool result or user message to the agent, in one line of the digest."""
 VALUE = 200
 """Maximum number of characters of one argument of a tool call in the digest; an argument may be a whole file."""
 
@@ -55,7 +55,7 @@ def cut(text: str, limit: int) -> str:
 
 
 LATEST = 4
-"""Divisor of the size limit: a digest over its limit keeps only its newest part, at most the limit divided by this."""
+"""A digest over its size limit keeps only its newest part, of at most the limit divided by this number."""
 
 
 @attrs.define(eq=False)
@@ -147,7 +147,7 @@ class Digest:
         self._new_tokens = 0
 
     def _find_start(self, agent: Conversation) -> int:
-        """Return the index after the last read segment in the rewritten *agent*; if it is gone, of its start."""
+        """Return the index to read from in the rewritten *agent*: after the last read segment, or the first message."""
         start = agent.prefix.prompt_length
         backwards = range(len(agent) - 1, start - 1, -1)
         return next((index + 1 for index in backwards if self._is_last(agent.prefix[index])), start)

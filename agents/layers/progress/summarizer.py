@@ -62,7 +62,7 @@ class ProgressSummarizer:
     _every: float = attrs.field(kw_only=True)
     """Number of seconds between two progress summaries."""
     _size: int | None = attrs.field(default=None, kw_only=True)
-    """Maximum size in tokens of the digest (requests to the small model); None for the limit of the model."""
+    """Maximum tokens of a request to the small model; None for the largest in the model's cheapest price tier."""
     _digest: Digest = attrs.field(init=False)
     _begun: trio.Event = attrs.field(factory=trio.Event, init=False)
     _failure: type[AgentError] | None = attrs.field(default=None, init=False)

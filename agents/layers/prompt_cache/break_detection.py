@@ -13,7 +13,7 @@ from coterie.agents.loop.model.reply import Reply
 
 BREAK_SHARE = 0.05
 TOKENS = 2_000
-"""Fall of the cache reads from one reply to the next, in tokens, that is a miss if it also exceeds `BREAK_SHARE`."""
+"""A fall of the tokens read from the cache by more than this is reported, if it also exceeds `BREAK_SHARE`."""
 
 
 @attrs.frozen(kw_only=True)
@@ -69,7 +69,7 @@ FORK_SHARE = 0.01
 
 @attrs.define(eq=False)
 class ForkSharingCheck:
-    """Pipeline step of a fork that reports if its first reply reads fewer tokens from the cache than its parent had."""
+    """Pipeline step of a fork: reports if its first reply reads fewer tokens from the cache than its parent stored."""
 
     _point: ForkPoint
     _is_done: bool = False

@@ -27,7 +27,7 @@ LEAST_LOSS = Decimal("0.01")
 
 @attrs.frozen(kw_only=True)
 class KeepalivePlan:
-    """Costs of keeping a cached prefix by refresh calls, and of losing it, if the time of its next use is unknown."""
+    """Costs of refreshing a cached prefix and of letting it expire, to decide on refreshes in a wait of any length."""
 
     refresh: Decimal
     """Cost of one refresh call in dollars."""
@@ -46,7 +46,7 @@ class KeepalivePlan:
 
 
 def keepalive_plan(model: Model, *, prefix_tokens: int, ttl: Ttl, has_thinking: bool = True) -> KeepalivePlan:
-    """Return the costs for a prefix with the time to live *ttl*; a prefix too short to be cached has no loss."""
+    """Return what it costs to refresh a cached prefix, and to lose it: 0 if the prefix is too short to be cached."""
     written = Usage(write_5m=prefix_tokens) if ttl == "5m" else Usage(write_1h=prefix_tokens)
     is_cacheable = prefix_tokens >= model.cache_minimum
     read = model.cost(Usage(read=prefix_tokens) if is_cacheable else Usage(input=prefix_tokens))
@@ -87,8 +87,8 @@ def refreshes_needed(ttl: Ttl, wait: float) -> int:
 async def refresh_prefix(agent: Agent) -> Usage | None:
     """Resend *agent*'s last answered request with at most one token of output, to refresh its cache entries.
 
-    Changes only `replied_at` of the agent. Returns the usage; None, without a call, if no request was answered, or if a
-    fixed thinking budget would have to be paid. Raises as `ModelClient.ask` does.
+    Changes only `replied_at` of the agent. Returns the usage; None, without a call, if no request was answered, or if
+    thinking has a fixed budget, which would cost too much. Raises as `ModelClient.ask` does.
     """
     conversation = agent.conversation.answered()
     if conversation.marks.previous is None or _thinking(agent) == "enabled":
@@ -160,7 +160,7 @@ class CacheKeepalive:
     _written: int = 0
     """Tokens that calls of the agent have written to the prompt cache since the last wait."""
     _last: tuple[float, int] | None = None
-    """Seconds of the last wait, and tokens cached before it, to predict the next wait; None before the first wait."""
+    """Seconds of the last wait, and tokens written to the cache in the work before it; None before the first wait."""
     _blocks: int = 0
     _wait: _Wait = attrs.field(factory=_Wait, init=False)
     _called: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -188,7 +188,7 @@ class CacheKeepalive:
                 self._written = 0
 
     def on_reply(self, agent: Agent, reply: Reply) -> None:
-        """Record the tokens that *reply* wrote to the cache, and the time of its request, which used the entries."""
+        """Record how many tokens *reply* wrote to the cache, and when its request, which used the entries, was sent."""
         self._used_at = agent.clock.now() - reply.duration
         self._written += reply.usage.write_5m + reply.usage.write_1h
 

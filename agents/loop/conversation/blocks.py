@@ -48,7 +48,7 @@ def text_block(text: str) -> bytes:
 def check_object(data: bytes) -> None:
     """Raise `ValueError` unless *data* is one JSON object in UTF-8, without surrounding whitespace."""
     if not (data.startswith(b"{") and data.endswith(b"}")):
-        raise ValueError(f"not a JSON object without whitespace around it: {data[:40]!r}; pass exactly one object")
+        raise ValueError(f"the data must be one JSON object without whitespace around it, not {data[:40]!r}")
     # The JSON decoder does not check the encoding of values that it skips, and a request must be UTF-8 throughout.
     data.decode()
     try:

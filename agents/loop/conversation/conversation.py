@@ -63,7 +63,7 @@ class Conversation:
 
     @property
     def shared_hash(self) -> bytes | None:
-        """Hash of the first part of the conversation, if other agents may send it too and this one has not; else None.
+        """Hash of the first part, which other agents may send too; None if this agent sent it since the last rewrite.
 
         A fork (agent that continues its parent's conversation) shares all but its directive (task) with its siblings.
         Any other agent shares its tools and system prompt with all agents of its type.
@@ -92,7 +92,7 @@ class Conversation:
         return self.prefix.to_bytes(length)
 
     def first_difference(self, other: "Conversation") -> int | None:
-        """Return the first index at which the blocks differ or one ends; 0 if the parameters differ; None if equal."""
+        """Return the first index at which blocks differ or are missing; 0 if the parameters differ; None if equal."""
         return self.prefix.first_difference(other.prefix)
 
     def extends(self, other: "Conversation") -> bool:
@@ -163,7 +163,7 @@ class Conversation:
     def sent(self, rendered: RenderedRequest) -> None:
         """Record that the API has begun to answer *rendered*, so that a cache entry exists at each of its markers.
 
-        Does nothing if the conversation was rewritten after *rendered* was rendered.
+        Does nothing if a new epoch has begun (for example, by `rewrite`) after *rendered* was rendered.
         """
         if rendered.epoch == self.epoch and rendered.marks:
             self.marks = MarkerHistory(previous=rendered.marks[-1])

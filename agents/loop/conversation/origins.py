@@ -23,14 +23,14 @@ What = Literal[
     "tools", "system", "context", "task", "human", "mail", "recalled", "directive", "news", "thinking", "said", "call",
     "result", "edit", "summary", "words", "standing", "skills", "files",
 ]  # fmt: skip
-"""Kind of content of a block. human: user text after the task; said: model text; edit: removal of results from the
-cache; news: other notices of the program; from summary on: written by a compaction (standing: team, tasks, mail)."""
+"""Kind of content of a block. context: text before the task; human: later user text; recalled: memories; directive: a
+fork's task; said: model text; edit: deletion of results; news: notices; from summary on: written by a compaction."""
 Layer = Literal[
     "layer 1 stored", "layer 2 cleared", "layer 2 cache edit", "layer 2 cut from cache", "layer 3 notes",
     "layer 4 summary", "layer 4 chunks", "layer 4 rule", "restored", "kept", "loop closed",
 ]  # fmt: skip
-"""Layer (mechanism that keeps the context small) that changed a block. restored: written again by a compaction; kept:
-left unchanged by a compaction; loop closed: tool calls rewritten as text, because earlier bytes had changed."""
+"""Change of a block to save context. layer 1: result stored in a file; layer 2: result cleared, or deleted by a cache
+edit; 3, 4: summary; restored: text added by a compaction; kept: unchanged by it; loop closed: calls turned to text."""
 
 _BY_WAY: dict[Way, Layer] = {
     "notes": "layer 3 notes",
@@ -52,7 +52,7 @@ _RESULTS: tuple[tuple[bytes, Layer], ...] = (
 )
 _TEXT = b'"text":"'
 _HEAD = 400
-"""Number of bytes in which the text of a block is searched, and number of bytes of the text that are examined."""
+"""Number of bytes at the start of a block in which its text must begin, and of bytes of the text to compare."""
 
 
 @attrs.frozen(kw_only=True)
@@ -93,7 +93,7 @@ class Origins:
                 pass
 
     def _begin(self, record: EpochRecord, conversation: Conversation) -> None:
-        """Collect all origins anew after a rewrite of the conversation; blocks whose bytes are known keep theirs."""
+        """Replace all origins after a rewrite; a block with the same role and bytes as one before keeps its kind."""
         known = {(s.role, s.data): origin for s, origin in zip(self._segments, self._all, strict=True)}
         written = _written(record.boundary, conversation) if record.boundary else {}
         self._all, self._segments, self._messages = [], [], 0
@@ -116,7 +116,7 @@ class Origins:
                 self._all[index] = attrs.evolve(self._all[index], layer="layer 2 cut from cache")
 
     def _find_user_texts(self, texts: Collection[str]) -> None:
-        """Set the kind of the last message's blocks with a text in *texts*: "task" at the first call, then "human"."""
+        """Set the kind of the last message's blocks whose text is in *texts*: "task" the first time, then "human"."""
         for index in range(len(self._segments) - 1, -1, -1):
             segment = self._segments[index]
             if segment.role != "user":

@@ -122,7 +122,7 @@ class Prefix:
         return [PrefixMessage(role, tuple(blocks)) for role, blocks in found]
 
     def first_difference(self, other: "Prefix") -> int | None:
-        """Return the first index at which the blocks differ or one ends; 0 if the headers differ; None if equal."""
+        """Return the first index at which the blocks differ or are missing; 0 if the headers differ; None if equal."""
         shorter = min(len(self), len(other))
         if self.hash_at(0) != other.hash_at(0):
             return 0
@@ -132,7 +132,7 @@ class Prefix:
 
 
 class SegmentSequence(Protocol):
-    """Type for segments (blocks) by index: a list of segments, or a `Prefix`, which then need not copy its list."""
+    """Protocol of a read-only sequence of segments (blocks): a list, or a `Prefix` without a copy of its segments."""
 
     def __len__(self) -> int: ...
 

@@ -65,7 +65,7 @@ class _Replay:
     origins: Origins = attrs.field(factory=Origins)
     boundary: Boundary | None = None
     asked: Conversation | None = None
-    """Conversation that was sent, kept from the first record of a reply to its last one; None between replies."""
+    """Conversation that was sent, while the records of a reply (message, cache markers, usage) are read; else None."""
 
     def apply(self, record: Record, line: int) -> ReplayedTurn | None:
         """Apply *record*; return the turn that it completes, or None. Raises `ValueError` if it cannot come next."""
@@ -73,7 +73,7 @@ class _Replay:
         if isinstance(record, ReplyRecord):
             asked = self.asked or (self.conversation and self.conversation.fork())
             if asked is None:
-                raise ValueError("the transcript has a reply before any epoch; restore its first lines from a backup")
+                raise ValueError("the transcript has a reply before any epoch record; restore it from a backup")
             origins = self.origins.first(len(asked))
             turn = ReplayedTurn(reply=record, conversation=asked, origins=origins, boundary=self.boundary, line=line)
         # One reply is written as up to three records, in this order: its message, the marks of its request, its usage.

@@ -11,7 +11,7 @@ from coterie.agents.loop.model.catalog import Role, Section
 HASH_SIZE = 16
 
 CLOSING: dict[Section | None, bytes] = {None: b"", "tools": b"]", "system": b"]", "messages": b"]}]"}
-"""Section of a request -> JSON that ends this section in the body, such as `]` after the list of tools."""
+"""Section of a request -> JSON that ends it in the body, such as `]` after the tools; for None (no section), empty."""
 
 
 @attrs.frozen(kw_only=True)
@@ -72,7 +72,7 @@ def link_hash(before: bytes, glue: bytes, data: bytes) -> bytes:
 
 @functools.cache
 def separator_between(before: Section | None, section: Section, role: Role | None, *, opens: bool) -> bytes:
-    """Return the JSON between a block in section *before*, or None, and the next; *opens*: this begins a message."""
+    """Return the JSON before a block of *section* and after one of *before* (or None); *opens*: a message begins."""
     if before == section and not opens:
         return b","
     start = b'{"role":"%s","content":[' % role.encode() if role else b""

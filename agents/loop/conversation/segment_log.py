@@ -19,7 +19,7 @@ class Chunk:
     end: int
     """Number of segments from the start of the log to the end of this chunk."""
     rank: int
-    """Level of merging, from 0: two neighbouring chunks of one rank are merged into one chunk of the next rank."""
+    """Level of merging, from 0: two neighbouring chunks of one rank, except the first chunk, become one of the next."""
 
 
 @attrs.define(eq=False)

@@ -48,9 +48,9 @@ class LoadedTranscript:
     conversation: Conversation | None = None
     """Conversation after the last record; None if the file contains no conversation yet."""
     size: int = 0
-    """Size in bytes of the complete records at the start of the file."""
+    """Size in bytes of the records that were loaded; records of an interrupted last write do not count."""
     dropped_bytes: int = 0
-    """Number of bytes after the complete records, which an interrupted write left and the loading ignored."""
+    """Number of bytes after the loaded records, which an interrupted write left and the loading ignored."""
     reply: ReplyRecord | None = None
     """Record of the last model reply: its turn, usage and cost; None before the first reply."""
     counted: int = 0
@@ -59,7 +59,7 @@ class LoadedTranscript:
     mail: frozenset[MessageId] = frozenset()
     """Ids of all messages from other agents or the user that ever entered the conversation."""
     open_mail: Mapping[str, UnansweredMessage] = attrs.field(factory=dict)
-    """Received messages that expect an answer of the agent and are not answered yet, by message id."""
+    """Received messages that the agent should answer and has not answered, by message id; at most the newest 50."""
     words: tuple[str, ...] = ()
     """The agent's task and all texts that the user wrote to it, oldest first."""
     notes: NotesRecord | None = None
@@ -206,7 +206,7 @@ def _epoch_record(before: Sequence[Segment], after: Conversation, boundary: Boun
 
 
 def _kept(before: Sequence[Segment], after: Sequence[Segment]) -> int:
-    """Return the number of segments (blocks) that are equal at the start of both, counting only complete messages."""
+    """Return how many segments (blocks) are equal at the start of *before* and *after*, without incomplete messages."""
     keep = 0
     for old, new in zip(before, after, strict=False):
         if (old.glue, old.data) != (new.glue, new.data):
@@ -268,7 +268,7 @@ def apply_record(conversation: Conversation | None, record: EpochRecord | Messag
         conversation.append(record.role, [restore_json(block) for block in record.blocks])
     if isinstance(record, EpochRecord | MarksRecord):
         if any(mark is not None and not 0 <= mark < len(conversation) for mark in (record.previous, record.shared)):
-            raise ValueError("the cache marker is outside the conversation; restore the transcript file from a backup")
+            raise ValueError("a cache marker is outside the conversation; restore the transcript file from a backup")
         conversation.marks = MarkerHistory(previous=record.previous, shared=record.shared)
     if isinstance(record, EpochRecord | MessageRecord) and conversation.prefix_hash.hex() != record.hash:
         raise ValueError("the record's hash does not match the lines before; restore the transcript from a backup")
@@ -278,7 +278,7 @@ def apply_record(conversation: Conversation | None, record: EpochRecord | Messag
 def _epoch(before: Conversation | None, record: EpochRecord) -> Conversation:
     header = KeyHeader.from_bytes(restore_json(record.header))
     if record.keep > (len(before) if before else 0):
-        raise ValueError("the epoch keeps more blocks than the transcript has; restore its lost lines from a backup")
+        raise ValueError("an epoch record keeps blocks that the transcript lacks; restore it from a backup")
     prefix = before.prefix.cut(record.keep).under(header) if before else Prefix(header=header)
     prefix = prefix.extended("tools", [Block.read(restore_json(tool), "tools") for tool in record.tools])
     prefix = prefix.extended("system", [Block.read(restore_json(block), "system") for block in record.system])

@@ -16,9 +16,9 @@ OPEN_MAIL = 50
 Trigger = Literal["threshold", "overflow", "manual"]
 """Reason of a compaction. threshold: nearly full context; overflow: too long for the API; manual: user request."""
 Way = Literal["notes", "summary", "chunks", "rule"]
-"""Source of a compaction's summary. notes: session notes; summary: one model call; chunks: several; rule: no call."""
+"""Source of a compaction's summary. notes: session notes; summary, chunks: one or more model calls; rule: none."""
 Part = Literal["context", "summary", "words", "standing", "skills", "files"]
-"""Kind of content of a block that a compaction wrote. words: user texts; standing: state of team, tasks and mail."""
+"""Content of a block that a compaction wrote. context: instructions; words: user texts; standing: team, tasks, mail."""
 
 
 class MarksRecord(msgspec.Struct, tag_field="kind", tag="marks"):
@@ -151,7 +151,7 @@ class UnansweredMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MailRecord(msgspec.Struct, tag_field="kind", tag="mail", kw_only=True):
-    """Record of the mail in the message recorded directly before, so that a restart does not deliver it again."""
+    """Record of received mail (in the message recorded before), not to be delivered again, and of mail now answered."""
 
     v: int = VERSION
     ids: list[str]
@@ -169,7 +169,7 @@ class MailRecord(msgspec.Struct, tag_field="kind", tag="mail", kw_only=True):
 
 
 class UserTextRecord(msgspec.Struct, tag_field="kind", tag="words", kw_only=True):
-    """Record of the user's texts, or the agent's task, in the message recorded before; compaction keeps them verbatim.
+    """Record of the user's texts, or the agent's task, in the message recorded before; a compaction repeats them.
 
     They are recorded separately, because the message may also contain other text, such as mail.
     """

@@ -50,8 +50,8 @@ def create_fork_point(agent: Agent) -> ForkPoint:
 def begin_fork(point: ForkPoint, directive: str) -> Conversation:
     """Return the conversation of a new fork: the parent's conversation from *point*, then the task *directive*.
 
-    Forks of one point differ only in this last block; their first request sets a cache breakpoint before it. Raises
-    `PrefixDiffers` if the copied conversation differs.
+    Forks of one point differ only in this last block; their first request sets a cache marker before it. Raises
+    `PrefixDiffers` if the result does not begin with the parent's bytes, which is a bug.
     """
     fork = point.conversation().fork_with(render("fork_placeholder"), f"{render('fork')}\n\n{directive}")
     point.check(fork.prefix)
@@ -86,4 +86,4 @@ def read_fork_file(path: Path) -> ForkPoint:
     try:
         return ForkPoint.from_bytes(path.read_bytes())
     except (OSError, ValueError, PrefixDiffers) as exc:
-        raise ConfigInvalid(str(path), f"not a usable fork point ({exc}); start the fork again") from exc
+        raise ConfigInvalid(str(path), f"the fork point is unusable; start the fork again: {exc}") from exc

@@ -78,8 +78,8 @@ class ParentState:
 class ForkPoint(ParentState):
     """Conversation and state of a parent after its last reply, for any number of forks in any process.
 
-    The conversation contains what the parent's layers have shortened or cleared exactly as the parent sends it, so that
-    forks send the same bytes and need not repeat these changes.
+    Tool results that the parent has shortened or cleared to save context are contained in this form, so that forks send
+    the same bytes as the parent and need not repeat these changes.
     """
 
     prefix: Prefix
@@ -96,11 +96,11 @@ class ForkPoint(ParentState):
         return self.prefix.hash_at(len(self.prefix))
 
     def conversation(self) -> Conversation:
-        """Return a new conversation for one fork, with the parent's segments, epoch and last cache breakpoint."""
+        """Return a conversation for a fork: the parent's segments, epoch (number of rewrites) and last cache marker."""
         return Conversation(self.prefix, self.epoch, MarkerHistory(previous=self.previous))
 
     def restore_meter(self, meter: WindowMeter) -> None:
-        """Set *meter*, which counts a fork's tokens, to its parent's counts, if the cached tokens are known."""
+        """Set *meter*, the token counter of a fork, to the parent's counts; no-op if `expected_read` is None."""
         if self.expected_read is not None:
             known = Usage(read=self.expected_read, input=max(0, self.tokens - self.expected_read))
             meter.resume(known, len(self.prefix), self.epoch)
@@ -110,7 +110,7 @@ class ForkPoint(ParentState):
         check_hashes(_hashes(self.prefix), prefix, self.prefix.segments)
 
     def to_bytes(self) -> bytes:
-        """Serialize the fork point for a file: its fields, facts and hashes of all segments, then their bytes."""
+        """Return the fork point as bytes for a file: its fields, properties and hashes of all segments, their bytes."""
         segments = self.prefix.segments
         facts = _StoredPoint(
             **{field.name: getattr(self, field.name) for field in attrs.fields(ParentState)},
@@ -133,7 +133,7 @@ class ForkPoint(ParentState):
             (size,) = _SIZE.unpack_from(view)
             facts = msgspec.msgpack.decode(view[_SIZE.size : _SIZE.size + size], type=_StoredPoint)
         except (struct.error, msgspec.MsgspecError) as exc:
-            raise ValueError(f"not a fork point: {exc}") from exc
+            raise ValueError(f"the bytes are not a fork point: {exc}") from exc
         prefix = Prefix(header=KeyHeader.from_bytes(facts.header))
         for section, role, blocks in _runs(facts.places, view[_SIZE.size + size :]):
             prefix = prefix.extended(section, blocks, role)
@@ -188,7 +188,7 @@ def check_hashes(hashes: Sequence[bytes], prefix: Prefix, theirs: Sequence[Segme
     if len(prefix) >= length and prefix.hash_at(length) == hashes[-1]:
         return
     if prefix.hash_at(0) != hashes[0]:
-        raise PrefixDiffers(None, f"the fork has {prefix.header.to_bytes().decode()}")
+        raise PrefixDiffers(None, f"the fork has the key header {prefix.header.to_bytes().decode()}; report this bug")
     index = next((i for i in range(length) if i >= len(prefix) or prefix.hash_at(i + 1) != hashes[i + 1]), length)
     ours = _described(prefix.segments, index)
     raise PrefixDiffers(index, f"{ours} instead of {_described(theirs, index)}" if theirs else f"the fork has {ours}")

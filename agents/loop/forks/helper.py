@@ -1,4 +1,4 @@
-"""Helpers: short forks of an agent, inside its process, that do background work, such as a summary, for a layer."""
+"""Helpers: short forks of an agent, inside its process, for background work, such as a summary of the conversation."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -44,7 +44,7 @@ class HelperStart:
 
 
 async def deny_all(tool: Tool, _arguments: Any, _workspace: Workspace) -> str:
-    """Return the reason to deny a tool call: the `Denial` of a helper that may only write text and call no tool."""
+    """Return the reason, for the model, why a helper may not call *tool*: this helper may only reply with text."""
     return f"{tool.name} cannot be used here. Answer with text, from what you know already."
 
 

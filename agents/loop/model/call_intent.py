@@ -26,7 +26,7 @@ class CallFacts:
     """Properties of a model call that both its request and its intent (description for the gateway) contain."""
 
     purpose: str = "turn"
-    """Reason of the call: turn, notes, compaction, extraction, dream, recall, summary or refresh."""
+    """Reason of the call: "turn" (normal work), or another key of `PRIORITIES` for background work, such as "notes"."""
     model: Model
     prompt_tokens: int
     """Estimated tokens of the whole input, from which the gateway calculates the price to reserve."""
@@ -39,7 +39,7 @@ class CallFacts:
     shared: bytes | None = None
     """Hash of the first part of the prompt, which other agents (sibling forks, or agents of one type) may also send.
 
-    None if no part is shared, or if this agent has sent it before.
+    None if no part is shared, or if this agent has sent it since the last rewrite of its conversation.
     """
     ttl: Ttl = "5m"
     """Longest time to live of the prompt cache entries that the request writes."""

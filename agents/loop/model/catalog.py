@@ -114,7 +114,7 @@ class ModelTable:
 def load_models(*overlays: Path) -> ModelTable:
     """Read the built-in table of models, override it by the TOML files *overlays* field by field, and return it.
 
-    Raises `ConfigInvalid`, which names the file and the invalid field.
+    Raises `ConfigInvalid` for an unreadable file, an unknown table or field, and an invalid value.
     """
     table = _read(Path(__file__).with_name("models.toml"))
     for path in overlays:

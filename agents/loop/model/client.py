@@ -28,7 +28,7 @@ from coterie.errors import ConfigInvalid
 
 @attrs.frozen(kw_only=True)
 class RetryPolicy:
-    """Retry policy of model calls. Waits double from *first_wait* to *longest_wait* seconds, minus a random part."""
+    """Retry policy of model calls. Without `retry-after`, waits double from *first_wait* to *longest_wait* seconds."""
 
     attempts: int = 5
     """Maximum number of attempts for one model call, the first included."""
@@ -51,7 +51,7 @@ class RetryPolicy:
 
 
 CALL_FAILURES = (BudgetSpent, ModelError, ReplyMalformed, ControlLost)
-"""Errors of a model call that background work reports as an event; after `ControlLost`, other code ends the agent."""
+"""Errors of a model call that background work reports as an event; `ControlLost` (no root) also ends the agent."""
 CLOSING = 2.0
 """Maximum seconds for closing the response of a call that has ended or was cancelled."""
 
@@ -82,8 +82,8 @@ class ModelClient:
     ) -> Reply:
         """Send *request*, again after a temporary failure, until a reply is complete; return this reply.
 
-        Raises the `ModelError` of the last attempt, `ReplyMalformed`, or `BudgetSpent`. Cancellation closes the
-        connection immediately, drops the incomplete reply, and gives the permit back to the gateway.
+        Raises the `ModelError` of the last attempt, `ReplyMalformed`, `BudgetSpent`, or `ControlLost` of the gateway.
+        Cancellation closes the connection immediately, drops the incomplete reply, and gives the permit back.
         """
         attempt = 1
         while True:

@@ -1,6 +1,6 @@
 """Warm-up of the model client in the zygote (warm process from which agent processes are forked).
 
-Forked processes share the objects that it creates. It runs no event loop, because they would inherit its leftovers.
+Forked processes share the objects that it creates. It runs no event loop, whose open files they would inherit.
 """
 
 import os

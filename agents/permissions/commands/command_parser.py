@@ -18,7 +18,7 @@ _NETWORK = re.compile(r"/dev/(tcp|udp)/")
 _NAME = re.compile(r"[^\s;&|<>()'\"\\$`{}=,]+")
 
 MAX_CHARACTERS = 50_000
-"""Maximum length of a command line that is parsed, in characters."""
+"""Maximum length of a command line that is parsed, in characters; a longer one is only marked as unclear."""
 MAX_NESTING = 20
 """Maximum nesting depth of substitutions, such as `$(...)`; a deeper line is marked as unclear."""
 
@@ -75,7 +75,7 @@ class SimpleCommand:
 
     @property
     def is_plain(self) -> bool:
-        """True if the words alone decide what the command does: it sets no variable and redirects no output."""
+        """True if the words alone decide the effect: the command sets no variable and all redirections are harmless."""
         return not self.assignments and all(redirection.is_harmless for redirection in self.redirections)
 
 

@@ -25,7 +25,7 @@ SUBSCRIPTING = frozenset(
         *("mapfile", "readarray", "getopts", "wait"),
     }
 )
-"""Builtins whose arguments name variables: a substitution in a subscript runs, even if the argument was quoted."""
+"""Builtins whose arguments name variables: a substitution in a subscript, as in `a[$(x)]`, runs even if quoted."""
 
 _SUBSCRIPT = re.compile(r"\[.*[$`]", re.DOTALL)
 _SCRIPT = re.compile(r"[\s;&|<>()'\"\\$`]")
@@ -42,7 +42,7 @@ def opaque_reason(line: CommandLine) -> str | None:
 
 
 def wrapped_commands(line: CommandLine, size: int) -> Iterator[Sequence[ShellWord]]:
-    """Yield at most *size* first words of every command that *line* may run, also by wrappers such as `sudo`."""
+    """Yield the first words, at most *size*, of every command that *line* may run, also by wrappers such as `sudo`."""
     for command in (*line.commands, *line.substituted):
         yield command.words[:size]
         if command.name in WRAPPERS:
@@ -84,10 +84,10 @@ class CommandPattern:
             bare = text[:-2]
         line = parse_command(bare)
         if line.unclear is not None or line.substituted or len(line.commands) != 1:
-            raise ValueError(f"{bare!r} is not one simple command")
+            raise ValueError(f"{bare!r} is not one simple command; give each command its own rule")
         (command,) = line.commands
         if command.assignments or command.redirections:
-            raise ValueError(f"{bare!r} has an assignment or a redirection; only words are allowed")
+            raise ValueError(f"{bare!r} has an assignment or a redirection; use only words")
         if not all(word.is_literal for word in command.words):
             raise ValueError(f"{bare!r} has a word that the shell expands; only :* at the end of a rule is a wildcard")
         return cls(tuple(word.text for word in command.words), is_open=bare != text)
@@ -123,7 +123,7 @@ class CommandPattern:
 
 
 def _may_be_name(word: ShellWord, name: str) -> bool:
-    """True if *word* may run the program *name* in any directory; a *name* with a directory means this file only."""
+    """True if *word* may name the program *name*, in any directory unless *name* has one; False for a lone variable."""
     if word.is_unknown:
         # The value of a variable occurs elsewhere in the line; braces can build names that occur nowhere.
         return _BRACES.search(word.raw) is not None

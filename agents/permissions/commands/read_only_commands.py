@@ -95,7 +95,7 @@ OPTIONS: Mapping[str, AllowedOptions] = {
         " until untracked untracked-files verify walk-reflogs word-diff word-diff-regex word-regexp",
     ),
 }
-"""Programs that only read with these options."""
+"""Program name -> options with which the program only reads."""
 READING_GIT = frozenset(
     {
         *("log", "show", "diff", "status", "blame", "grep", "shortlog", "describe"),
@@ -170,7 +170,7 @@ def _may_become_option(word: ShellWord) -> bool:
 
 
 def _refused_words(name: str, words: list[str]) -> Iterator[str]:
-    """Yield the *words* that `OPTIONS` does not allow, and files that are written without an option.
+    """Yield the *words* that `OPTIONS` does not allow, the second file of uniq (written), and a time to set with date.
 
     Each word that begins with `-` is judged as an option, also after `--` and after an option with a value, because
     the program may understand the word before in another way.

@@ -149,7 +149,7 @@ class WordReader:
         self.mark_unknown("a quote that is not closed")
 
     def _ansi_quoted(self, pieces: Pieces) -> None:
-        """Parse `$'...'` after the opening quote."""
+        """Parse `$'...'` from after its opening quote to its end, and append its characters to *pieces*."""
         pieces.append("")
         while self.at < len(self.text):
             letter = self.text[self.at]
@@ -208,7 +208,7 @@ class WordReader:
             self.at += 1
 
     def _substitution(self, pieces: Pieces) -> None:
-        """Parse a substitution, from its beginning `$(`, `<(` or `>(` to its end."""
+        """Parse a substitution that begins here, such as `$(`, to its end; append None (unknown text) to *pieces*."""
         self.at += 2
         self.substitute(None)
         pieces.append(None)
@@ -224,7 +224,7 @@ class WordReader:
         pieces.append(None)
 
     def _expansion(self, pieces: Pieces) -> None:
-        """Parse a file name pattern, a brace expansion or a tilde that begins here."""
+        """Parse `*`, `?`, `[`, `{` or `~` here; append None (expansion) to *pieces*, or the text if it is literal."""
         if literal := _UNEXPANDED.match(self.text, self.at):
             pieces.append(literal[0])
             self.at = literal.end()

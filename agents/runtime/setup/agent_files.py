@@ -34,12 +34,12 @@ class AgentFiles:
 
 @contextmanager
 def open_agent_files(session: SessionDirectory, clock: Clock, *, name: str, incarnation: int) -> Iterator[AgentFiles]:
-    """Open transcript and event log of agent *name*, until the block ends. Raises `ConfigInvalid` and `OSError`."""
+    """Open transcript and event log of *name* in the block. Raises `ConfigInvalid` if damaged, and `OSError`."""
     directory = session.agent_directory(name)
     try:
         transcript = TranscriptWriter.open(directory / TRANSCRIPT, clock)
     except TranscriptCorrupt as exc:
-        raise ConfigInvalid(str(directory / TRANSCRIPT), f"transcript damaged: {exc}; start a new session") from exc
+        raise ConfigInvalid(str(directory / TRANSCRIPT), f"the file is damaged; start a new session: {exc}") from exc
     with (
         transcript,
         EventLog.open(directory / EVENT_LOG, name, clock) as log,
@@ -54,7 +54,7 @@ SCRATCH_VARIABLE = "COTERIE_SCRATCH"
 
 
 def agent_environment(files: AgentFiles) -> dict[str, str]:
-    """Return variables for each program that the agent of *files* starts: the agent's tag and the shared directory."""
+    """Return variables for programs that the agent starts: its tag (`name#incarnation`) and the shared directory."""
     # The tag also identifies the agent's programs if several agents share the process.
     tag = agent_tag(files.name, files.incarnation)
     return {AGENT_VARIABLE: tag, SCRATCH_VARIABLE: str(files.session.scratch)}

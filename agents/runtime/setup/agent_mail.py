@@ -89,7 +89,7 @@ class AgentMail:
     _queue: QueueTransport
 
     async def accept(self, envelope: Envelope) -> None:
-        """Queue a message from the root for this agent, which trusts it without a signature. Raises `SendRefused`."""
+        """Queue *envelope*, which the root sent to this agent on their connection, unsigned. Raises `SendRefused`."""
         await self._queue.send(envelope)
 
     @property
@@ -124,10 +124,10 @@ class ProcessMail:
     ) -> AsyncIterator[AgentMail]:
         """Open the mail of one incarnation (start) of agent *name*, which the root has added to the roster.
 
-        Messages in *seen*, the ids in its transcript, are not delivered again. Messages in *believed* need no
-        signature, see `snapshot_pending`. Shutdown requests and plan decisions are sent through *authority*. The end of
-        the block moves unread queued messages into the mailbox files. Raises `ConfigInvalid` if another process runs
-        the agent, or if its mail cannot be opened.
+        Messages with ids in *seen*, which its transcript has, are not delivered again. Messages with digests in
+        *believed* need no signature, see `snapshot_pending`. Shutdown requests and plan decisions are sent through
+        *authority*, the root. The end of the block moves unread queued messages into the mailbox files. Raises
+        `ConfigInvalid` if another process runs the agent, or if its mail cannot be opened.
         """
         session_mail, session = self.session_mail, self.session_mail.session
         session_mail.files.trusted[name] = frozenset(believed)

@@ -65,12 +65,12 @@ class AgentParts:
 
     @property
     def leads_team(self) -> bool:
-        """True if the agent leads a team or is a coordinator, so that it waits until the other agents are idle."""
+        """True if the agent leads a team or has the type `coordinator`, so that it waits for all its sub-agents."""
         return self.team is not None or self.spec.definition == COORDINATOR
 
     @property
     def scratch(self) -> Path | None:
-        """Directory that the agents of the session share; None for an agent that has no parent and leads no team."""
+        """Directory that the agents of the session share; None for a lead that has no team and is not a coordinator."""
         return self.files.session.scratch if self.spec.parent_settings or self.leads_team else None
 
 
@@ -119,7 +119,7 @@ def load_agent_parts(spec: AgentSpec, files: AgentFiles, mail: AgentMail, root: 
 
 
 def _permissions(spec: AgentSpec, definition: AgentDefinition | None, mcp_tools: McpToolList) -> Permissions:
-    """Return the agent's permissions by its settings and definition; they never exceed those of its ancestors."""
+    """Return the agent's permissions by its settings and definition; its ancestors' settings must allow a call too."""
     permissions = effective_permissions(spec.settings, definition, is_teammate=spec.is_teammate)
     limits = (*permissions.limits, *server_limits(definition, mcp_tools.tools))
     permissions = attrs.evolve(permissions, limits=limits)

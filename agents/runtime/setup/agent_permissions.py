@@ -17,7 +17,7 @@ from coterie.agents.tools.team.task_tools import TASK_TOOLS
 
 
 def server_limits(definition: AgentDefinition | None, listed: Sequence[ListedTool]) -> tuple[RoleLimit, ...]:
-    """Return limits that deny MCP tools reserved for other agent types, and tools of servers not in *definition*."""
+    """Return limits that deny MCP tools reserved for other agent types, and tools of servers not in `mcp_servers`."""
     foreign = frozenset(
         tool.name for tool in listed if tool.kinds is not None and (definition and definition.name) not in tool.kinds
     )
@@ -33,19 +33,19 @@ def server_limits(definition: AgentDefinition | None, listed: Sequence[ListedToo
 
 
 def tools_allowed_by(definition: AgentDefinition) -> tuple[str, ...]:
-    """Return a rule like `mcp__github` to add to `tools`, for each of `mcp_servers` of which `tools` names no tool."""
+    """For each of `mcp_servers` of which `tools` names no tool, return a rule, as `mcp__github`, for all its tools."""
     named = {server_of(entry) for entry in definition.tools or ()}
     return tuple(f"{PREFIX}{server}" for server in definition.mcp_servers or () if server not in named)
 
 
 TEAM_TOOLS = (SendMessage.name, *TASK_TOOLS)
-"""Names of the message and task tools; every teammate may use them, because it sends no report until it ends."""
+"""Names of message and task tools, which a teammate's definition need not allow: it reports only when it ends."""
 
 
 def effective_permissions(
     settings: Settings, definition: AgentDefinition | None, *, is_teammate: bool = False
 ) -> Permissions:
-    """Return the permissions of an agent by its *settings* and *definition*; a teammate may always use `TEAM_TOOLS`.
+    """Return an agent's permissions by *settings* and *definition*, which for a teammate need not allow `TEAM_TOOLS`.
 
     Raises `ConfigInvalid` for an invalid rule.
     """
@@ -62,7 +62,7 @@ def effective_permissions(
 
 
 def _role_limit(definition: AgentDefinition, extra_tools: Sequence[str]) -> RoleLimit:
-    """Return the tool limit of an agent type, which no rule lifts. `Bash(make:*)` in `tools` allows only such calls."""
+    """Return the limit to a type's `tools` (`Bash(make:*)`: only such calls) and *extra_tools*. No rule lifts it."""
     whole = {entry for entry in definition.tools or () if "(" not in entry}
     also = (ExitPlanMode.name, *tools_allowed_by(definition), *extra_tools)
     denied = {entry for entry in definition.disallowed_tools if "(" not in entry}

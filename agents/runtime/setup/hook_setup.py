@@ -1,4 +1,4 @@
-"""Setup of an agent's hooks (commands of the user that run at events): their files, their input, and their steps."""
+"""Setup of an agent's hooks (the user's commands run at events): loads hook files, makes the steps that run hooks."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -45,7 +45,7 @@ class AgentHooks:
     messages: HookMessages = attrs.field(factory=HookMessages, init=False)
 
     def wrap_tools(self, tools: Mapping[str, Tool]) -> dict[str, Tool]:
-        """Return *tools*; TaskUpdate in it runs the TaskCompleted hooks, if any, before it completes a task."""
+        """Return *tools* in which TaskUpdate runs the TaskCompleted hooks, if any, before it marks a task as done."""
         update = tools[TaskUpdate.name]
         assert isinstance(update, TaskUpdate), "the tool of that name"
         if not self.hooks.has("TaskCompleted"):
@@ -65,7 +65,7 @@ class AgentHooks:
         return ToolCallHooks(hooks=self.hooks, authority=authority, messages=self.messages)
 
     def stop_hook(self, is_ending: Callable[[], bool]) -> StopHook | None:
-        """Return the step that runs hooks when the agent wants to stop, but not if *is_ending*; None without hooks."""
+        """Return the step that runs hooks when the agent stops, not in a shutdown (*is_ending*); None without hooks."""
         if not self.has_hooks:
             return None
         end, subject, facts = end_event(self.spec), "", dict[str, Any]()
@@ -83,7 +83,7 @@ class AgentHooks:
         return CompactionHook(hooks=self.hooks, on_restarted=on_restarted)
 
     async def begin(self, agent: Agent) -> list[bytes]:
-        """Emit the notices. For the lead (first agent) also run the SessionStart hooks, and return their texts."""
+        """Emit the notices. For the lead (first agent) also run the SessionStart hooks; return the texts they add."""
         for notice in self.notices:
             agent.emit(notice)
         is_new = not agent.conversation.messages
@@ -100,7 +100,7 @@ class AgentHooks:
         return [hook_message_block("SessionStart", text) for text in decision.contexts]
 
     async def _after_compaction(self, source: str, agent: Agent) -> None:
-        """Run the SessionStart hooks, and add their texts to the compacted conversation or to its next message."""
+        """Run the SessionStart hooks with *source* "compact"; add their texts to the conversation or next message."""
         if not (blocks := await self._context(source)):
             return
         if agent.has_work:

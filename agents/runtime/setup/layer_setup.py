@@ -54,7 +54,7 @@ def read_context(parts: AgentParts) -> str:
 def build_progress(agent: Agent, spec: AgentSpec, gate: Gateway) -> ProgressSummarizer | None:
     """Build the step that summarises *agent*'s work for the user; None if switched off, and for the lead (first agent).
 
-    A summary is skipped if *gate* does not permit its model call soon. An unknown model causes an event, and None.
+    A summary is skipped if *gate* does not permit its model call soon. An unknown model emits an event and gives None.
     """
     settings = spec.settings.progress
     # By default off with the embedded server, because a script has no replies for calls that it does not expect.
@@ -80,10 +80,10 @@ class PipelineBuilder:
     notes_writer: NotesWriter | None
     """Writer of session notes, a running summary of the conversation in a file; None if notes are off."""
     steps: Steps = attrs.field(factory=Steps, init=False)
-    """Steps of the agent, one for each field; empty until the agent has built its pipeline."""
+    """Steps of the agent's pipeline, one in each field; empty until the pipeline is built."""
 
     def __call__(self, agent: Agent) -> Pipeline:
-        """Build the steps of *agent*, whose other parts are ready, and return them in order, as its pipeline."""
+        """Build the steps of *agent*, which has all its other attributes, and return them in order, as its pipeline."""
         spec = self.parts.spec
         self.steps = self._build(agent)
         role: PipelineRole = "agent" if self.parts.point is None else "fork"
@@ -139,7 +139,7 @@ class PipelineBuilder:
         )
 
     def _memory_writers(self, agent: Agent) -> tuple[Extraction | None, DreamScheduler | None]:
-        """Build extraction and dreaming, which write the project's memory; None for others than the lead."""
+        """Build the steps that save memories (extraction) and tidy them (dreaming); None if no lead or no memory."""
         files, settings, authority = self.parts.files, self.parts.spec.settings.layers, self.parts.authority
         store, author = self.parts.memory.shared, partial(self.parts.memory.author, agent)
         if store is None or not self.parts.spec.is_lead:

@@ -37,7 +37,7 @@ def project_memory(project: Path, settings: Settings) -> MemoryScope:
 def scopes_for(
     project: Path, settings: Settings, definition: AgentDefinition | None, *, is_lead: bool
 ) -> tuple[MemoryScope, ...]:
-    """Return the memory directories of an agent: of *project* for the lead, and of its type. Raises `ConfigInvalid`."""
+    """Return the enabled memory directories: of *project* if *is_lead*, of the agent's type. Raises `ConfigInvalid`."""
     if not settings.memory.enabled:
         return ()
     scopes = [project_memory(project, settings)] if is_lead else []

@@ -36,7 +36,7 @@ class AgentMemory:
 
     @property
     def shared(self) -> MemoryStore | None:
-        """Store with the user's memory for the project; None for an agent that has only the memory of its type."""
+        """Store with the user's memory for the project; None if the agent has none, or only the memory of its type."""
         pairs = zip(self.places, self.stores, strict=True)
         return next((store for place, store in pairs if place.kind is None), None)
 

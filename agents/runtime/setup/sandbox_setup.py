@@ -110,7 +110,7 @@ def _check(sandbox: Sandbox, source: str) -> None:
 
 
 def _prepare(temporary: Path, scratch: Path, root: Path) -> None:
-    """Create *temporary* (empty), *scratch*, and git's hook directories, which can be protected only if they exist."""
+    """Create *temporary* (empty), *scratch*, and *root*'s git hook directories; only existing ones can be protected."""
     _remove(temporary)  # An incarnation that was killed may have left the directory.
     temporary.mkdir(mode=0o700, exist_ok=True)
     scratch.mkdir(parents=True, exist_ok=True, mode=0o700)

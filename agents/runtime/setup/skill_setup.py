@@ -30,7 +30,7 @@ class AgentSkills:
 
     found: Skills
     tools: tuple[SkillTool, ...]
-    """The tool Skill; empty if the conversation began without it, because the tools of a conversation never change."""
+    """The tool Skill; empty without skills, or if the conversation began without it, because its tools never change."""
     listing: str
     """List of the skills for the model, shown before the task; empty if the agent can load no skill."""
     preloaded: Sequence[str]
@@ -50,7 +50,7 @@ class AgentSkills:
                 agent.emit(Noticed(source=f"{problem.path}:{problem.line}", reason=problem.reason))
 
     async def preload(self, agent: Agent) -> list[str]:
-        """Return the texts of the skills in `preloaded`, for the model; a missing skill only causes an event."""
+        """Return the texts of the skills in `preloaded`, for the model; a missing or unreadable one causes an event."""
         found: list[Skill] = []
         for name in self.preloaded:
             if skill := self.found.by_name.get(name):
@@ -90,7 +90,7 @@ def open_agent_skills(
 
 
 async def _load(agent: Agent, used: UsedSkill, by: Literal["user", "definition"]) -> str:
-    """Return the text of a skill for the model and record its use; "" with an event if its file cannot be read."""
+    """Return the text of a skill for the model and record its use; emit an event and return "" if unreadable."""
     text = await trio.to_thread.run_sync(skill_text, used)
     if isinstance(text, FileProblem):
         agent.emit(Noticed(source=f"{text.path}:{text.line}", reason=text.reason))

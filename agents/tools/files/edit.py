@@ -51,7 +51,7 @@ class Edit(BuiltInTool, name="Edit", input_type=EditInput, access="edit", is_cle
         return [workspace.target(arguments.file_path).path]
 
     async def run(self, arguments: EditInput, workspace: Workspace) -> ToolResult:
-        """Replace the text and return the changed lines. Raises `ToolFailed` if the text is missing or ambiguous."""
+        """Replace the text and return the changed lines. Raises `ToolFailed`, such as for an ambiguous text."""
         if not arguments.old_string:
             raise ToolFailed("old_string is empty. Give the text to replace; to fill a file, use Write.")
         return await change_file(arguments.file_path, workspace, partial(_edit, arguments))
@@ -132,7 +132,7 @@ def _without_space(text: str) -> str:
 
 
 def _closest_line(text: str, old: str) -> tuple[int, str] | None:
-    """Find the line in *text* most similar to the first line of *old* not in *text*; return number, line or None."""
+    """Return number and line of *text* most similar to the first line of *old* not in *text*; None if too unlike."""
     old_lines = [line.strip() for line in old.split("\n") if line.strip()]
     if not old_lines:
         return None

@@ -44,7 +44,7 @@ def read_members(text: str, start: int) -> tuple[dict[str, JsonSpan], int]:
         if members:
             place = _expect(text, place, ",")
         if text[place : place + 1] != '"':
-            raise json.JSONDecodeError("invalid JSON: expected a key in double quotes", text, place)
+            raise json.JSONDecodeError("the notebook is not valid JSON; put the key in double quotes", text, place)
         key, place = _decoder.raw_decode(text, place)
         place = _expect(text, skip_space(text, place), ":")
         value, end = _decoder.raw_decode(text, place)
@@ -73,9 +73,9 @@ def skip_space(text: str, place: int) -> int:
 
 
 def _expect(text: str, place: int, sign: str) -> int:
-    """Return the index after *sign* at index *place* and after white space. Raises `ValueError` if it is not there."""
+    """Check that *sign* is at index *place*; return the index behind it and white space. Raises `ValueError` if not."""
     if text[place : place + 1] != sign:
-        raise json.JSONDecodeError(f"invalid JSON: expected {sign!r}", text, place)
+        raise json.JSONDecodeError(f"the notebook is not valid JSON; correct it: expected {sign!r}", text, place)
     return skip_space(text, place + 1)
 
 
@@ -208,7 +208,7 @@ class Notebook:
         )
 
     def find(self, id_: str | None, number: int | None) -> Cell:
-        """Return the cell with *number* or *id_*, or with both if both are given. Raises `ValueError` if impossible."""
+        """Return the cell with *number* or *id_*, or both. Raises `ValueError` unless exactly one cell fits."""
         if number is not None:
             if not 1 <= number <= len(self.cells):
                 raise ValueError(f"there is no cell {number}: the notebook has {len(self)} cells; read it again")
@@ -226,7 +226,7 @@ class Notebook:
         return found[0]
 
     def replaced(self, cell: Cell, source: str, type_: CellType | None = None) -> str:
-        """Return the notebook text with *source* and *type_* (if given) in *cell*; changed code loses its outputs."""
+        """Return the text with *source* and *type_* (None: as before) in *cell*; new code removes the old outputs."""
         layout = JsonLayout.of(self.text)
         changed: dict[str, Any] = {}
         if source != cell.source:

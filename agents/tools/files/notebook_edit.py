@@ -67,7 +67,7 @@ def _edit(arguments: NotebookEditInput, existing: FileVersion | None) -> tuple[s
 
 
 def _changed(arguments: NotebookEditInput, notebook: Notebook) -> tuple[str, str]:
-    """Return the notebook text after the change, and a report for the model. Raises `ValueError` if impossible."""
+    """Return the notebook text after the change, and a report for the model. Raises `ValueError` for a wrong call."""
     is_named = arguments.cell_id is not None or arguments.cell_number is not None
     if arguments.edit_mode == "insert":
         after = notebook.find(arguments.cell_id, arguments.cell_number).number if is_named else 0

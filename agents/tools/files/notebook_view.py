@@ -33,7 +33,7 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 def show_notebook(name: str, notebook: Notebook, *, first: int, count: int | None, tokens: int) -> ToolResult:
     """Return *count* cells of *notebook* (None: all) from number *first* on as a result; *name* is its path.
 
-    Raises `ToolFailed` if there is no cell *first*. If the cells exceed *tokens* tokens, the error says how many fit.
+    Raises `ToolFailed` if there is no cell *first*, or if the cells exceed *tokens* tokens; it then says how many fit.
     """
     total = len(notebook)
     if first > max(total, 1):

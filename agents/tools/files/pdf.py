@@ -35,7 +35,7 @@ def page_range(pages: str) -> tuple[int, int]:
 async def show_pdf(name: str, path: Path, pages: str | None, *, time_limit: float = 30.0) -> ToolResult:
     """Return the pages *pages*, such as `1-5`, of the PDF at *path*; None means all of at most MAX_PAGES_BY_DEFAULT.
 
-    Raises `ToolFailed` that names the PDF as *name*, after *time_limit* too. Cancellation kills the worker process.
+    Raises `ToolFailed` that names the PDF as *name*, also after *time_limit* seconds. Cancellation kills the worker.
     """
     first, last = (None, None) if pages is None else page_range(pages)
     pypdf = importlib.util.find_spec("pypdf")  # found without importing it

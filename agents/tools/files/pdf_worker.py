@@ -49,9 +49,9 @@ class PdfPages(NamedTuple):
     size: int = 0
     """Size of the extracted PDF in bytes; also set if it is too large to be returned."""
     problem: str | None = None
-    """Problem: encrypted, damaged, long (needs a range), beyond (no such page) or heavy (over MAX_BYTES); else None."""
+    """Problem: "encrypted", "damaged", "long" (give a range), "beyond" (no such page), "heavy" (too large) or None."""
     reason: str = ""
-    """Message of the exception, such as of pypdf, if `problem` is "encrypted" or "damaged"; else empty."""
+    """Details of the problem "encrypted" or "damaged", such as the message of an exception of pypdf; may be empty."""
 
 
 def extract(request: PdfRequest) -> PdfPages:

@@ -28,7 +28,7 @@ LINE_LIMIT = 2_000
 SNIFFED = 8 * 1024
 """Number of bytes at the beginning of a file in which a NUL byte shows that the file is binary."""
 LINE_BYTES = 4 * LINE_LIMIT + 1
-"""Maximum bytes read of one line to show it: enough for over LINE_LIMIT characters, which have at most four bytes."""
+"""Maximum bytes read of one line to show it: enough for LINE_LIMIT characters, which have at most four bytes each."""
 
 NOT_UTF8 = "[not valid UTF-8: invalid bytes are shown as \N{REPLACEMENT CHARACTER}]"
 EMPTY = "[the file is empty]"
@@ -52,7 +52,7 @@ class Read(BuiltInTool, name="Read", input_type=ReadInput, access="read", is_cle
         return [workspace.locate(arguments.file_path)]
 
     async def run(self, arguments: ReadInput, workspace: Workspace) -> ToolResult:
-        """Return the requested part and record the file as read. After cancellation, a thread may continue reading."""
+        """Return the requested part; record a file up to LARGEST as read. After cancellation, a thread may read on."""
         path = workspace.locate(arguments.file_path)
         result, content = await trio.to_thread.run_sync(_read_sync, arguments, path, abandon_on_cancel=True)
         if result is None:
@@ -66,7 +66,7 @@ class Read(BuiltInTool, name="Read", input_type=ReadInput, access="read", is_cle
 def _read_sync(arguments: ReadInput, path: Path) -> tuple[ToolResult | None, bytes | None]:
     """Return the result for the model and the whole content of the file. Raises `ToolFailed`.
 
-    The result is None for a PDF, which the caller shows. The content is None for a file too large to be edited.
+    The result is None for a PDF, which the caller shows. The content is None for a file over LARGEST bytes.
     """
     if arguments.offset < 1:
         raise ToolFailed(f"offset is {arguments.offset}, but lines are counted from 1. Give a number of at least 1.")
@@ -157,7 +157,7 @@ def _numbered(arguments: ReadInput, file: BinaryIO) -> str:
         if len(shown) == arguments.limit:
             break
     if not shown and arguments.offset > 1:
-        raise ToolFailed(f"{arguments.file_path} has only {seen:,} lines, so offset={arguments.offset} is too large.")
+        raise ToolFailed(f"{arguments.file_path} has only {seen:,} lines, so reduce offset={arguments.offset}.")
     return "\n".join(([] if is_clean else [NOT_UTF8]) + (shown or [EMPTY]))
 
 

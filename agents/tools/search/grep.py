@@ -58,9 +58,9 @@ class Grep(BuiltInTool, name="Grep", input_type=GrepInput, access="read", is_cle
         Raises `ToolFailed` after `time_limit`. Cancellation kills the worker process; a thread may still list files.
         """
         if not 0 <= arguments.context <= MAX_CONTEXT:
-            raise ToolFailed(f"context is {arguments.context}, but must be from 0 to {MAX_CONTEXT} lines")
+            raise ToolFailed(f"context is {arguments.context}; give a number of lines from 0 to {MAX_CONTEXT}")
         if not 1 <= arguments.head_limit <= MAX_LINES:
-            raise ToolFailed(f"head_limit is {arguments.head_limit}, but must be from 1 to {MAX_LINES:,} lines")
+            raise ToolFailed(f"head_limit is {arguments.head_limit}; give a number of lines from 1 to {MAX_LINES:,}")
         with trio.move_on_after(self.time_limit):
             listing, files = await _files(arguments, workspace)
             found = await _search(arguments, files, self.ripgrep)
@@ -99,7 +99,7 @@ def _is_file_sync(path: Path, name: str) -> bool:
 
 
 async def _search(arguments: GrepInput, files: list[tuple[str, str]], ripgrep: str | None) -> GrepResult:
-    """Search *files*, pairs of path and display name, in Python, except files in which ripgrep finds no match."""
+    """Search *files*, pairs of path and display name, in Python; skip files in which ripgrep finds no match."""
     pattern = byte_pattern(arguments.pattern, ignore_case=arguments.ignore_case)
     if ripgrep is None or pattern is None or len(files) <= FIRST_BATCH:
         return await _search_in_worker(arguments, files)
@@ -114,7 +114,7 @@ async def _search(arguments: GrepInput, files: list[tuple[str, str]], ripgrep: s
 async def _search_in_worker(
     arguments: GrepInput, files: list[tuple[str, str]], *, excluded: frozenset[str] = frozenset(), shown: int = 0
 ) -> GrepResult:
-    """Search *files* except *excluded* in a worker process; *shown* lines of earlier files count towards the limit."""
+    """Search *files* but not *excluded* in a worker process; earlier files used up *shown* lines of the line limit."""
     request = GrepRequest(
         pattern=arguments.pattern,
         ignore_case=arguments.ignore_case,

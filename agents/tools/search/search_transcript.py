@@ -52,7 +52,7 @@ class SearchTranscript(
         if (arguments.pattern is None) == (arguments.turn is None):
             raise ToolFailed("Give either pattern, to search, or turn, to show a whole turn, but not both.")
         if not 1 <= arguments.limit <= MAX_TEXTS:
-            raise ToolFailed(f"limit is {arguments.limit}, but must be from 1 to {MAX_TEXTS}")
+            raise ToolFailed(f"limit is {arguments.limit}; give a number from 1 to {MAX_TEXTS}")
         request = TranscriptSearchRequest(path=str(self.path), own=self.name, **attrs.asdict(arguments))
         with trio.move_on_after(self.time_limit):
             output = await run_worker("search/transcript_worker.py", json.dumps(request._asdict()).encode())

@@ -65,7 +65,7 @@ class Excerpt(NamedTuple):
 
 
 def search(request: TranscriptSearchRequest) -> TranscriptSearchResult:
-    """Return the matches, or the texts of one turn. Raises `OSError` if the transcript cannot be read."""
+    """Return the matches, or the texts of one turn; an invalid pattern sets `error`. Raises `OSError` if unreadable."""
     if request.pattern is None:
         return _one_turn(request)
     try:
@@ -113,7 +113,7 @@ class TranscriptReader:
         """Hashes of the content blocks read so far, to skip their copies in a rewritten conversation."""
 
     def read(self, record: dict[str, Any]) -> Iterator[Excerpt]:
-        """Yield the texts of *record*, the next parsed line; of a rewritten conversation, only texts not yet read."""
+        """Yield the texts of *record*, the next parsed line; if it is a rewritten conversation, only its new texts."""
         match record:
             case {"kind": "message", "role": str(role), "blocks": list(blocks)}:
                 for block in map(_block, blocks):
@@ -141,7 +141,7 @@ class TranscriptReader:
         return len(self._seen) > before
 
     def _excerpts(self, role: str, block: dict[str, Any], turn: int) -> Iterator[Excerpt]:
-        """Yield the text of *block* (a text, call or result) in a message of *role*; nothing for other blocks."""
+        """Yield the text of *block* (a text, call or result; else nothing). *role*: of its message, or "summary"."""
         match block:
             case {"type": "text", "text": str(text)} if role == "summary":
                 yield Excerpt(turn, "summary", "earlier summary", text)

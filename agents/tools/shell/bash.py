@@ -22,7 +22,7 @@ MAX_TIMEOUT = 600.0
 KEPT = 2_000_000
 """Number of characters that are kept from the beginning of an output, and again from its end."""
 BASH_RESULT_CAP = 30_000
-"""Maximum characters of a result in the conversation; a longer one goes to a file, and a preview stays."""
+"""Nominal limit of a result in characters. The settings contain the limit over which a result goes to a file."""
 
 
 @attrs.frozen(kw_only=True)
@@ -137,7 +137,7 @@ class BashOutput(BuiltInTool, name="BashOutput", input_type=BashOutputInput, acc
             with warnings.catch_warnings(action="ignore"):
                 re.compile(pattern)
         except (re.error, OverflowError, RecursionError) as exc:
-            raise ToolFailed(f"The filter {pattern!r} is not a valid Python regular expression: {exc}") from exc
+            raise ToolFailed(f"The filter {pattern!r} is no valid regular expression. Correct it: {exc}") from exc
         with trio.move_on_after(self.filter_limit):
             return await run_worker("shell/line_filter_worker.py", json.dumps(pattern).encode() + b"\n" + content)
         raise ToolFailed(

@@ -30,7 +30,7 @@ class SkillTool(BuiltInTool, name="Skill", input_type=SkillInput, access="sessio
     emit: Callable[[SkillLoaded], None]
 
     async def run(self, arguments: SkillInput, workspace: Workspace) -> ToolResult:
-        """Return the text and directory of the skill. Raises `ToolFailed` if the skill is unknown or unreadable."""
+        """Return text and directory of the skill. Raises `ToolFailed` if unknown, unreadable or only for users."""
         name = arguments.skill.strip().removeprefix("/")
         skill = self.skills.by_name.get(name)
         if skill is None:

@@ -59,9 +59,9 @@ class AgentTool(BuiltInTool, name="Agent", input_type=AgentInput, access="spawn"
     pending: set[str] = attrs.field(factory=set)
     """Ids of the reports of started agents that no call has returned; later they arrive as messages."""
     has_started: bool = False
-    """True if this tool has started an agent in the current run."""
+    """True if this tool has started an agent since this process began to run the agent."""
     has_teammate: bool = False
-    """True if the agent has started a teammate (agent that waits for messages), from which it expects no report."""
+    """True if an agent may work for this one but owe no report: a teammate or, after a restart, one messaged again."""
     description: str = attrs.field(init=False)
     _waits: dict[str, trio.CancelScope] = attrs.field(factory=dict, init=False)
     """Name of a started agent -> cancel scope of the call that waits for its report."""

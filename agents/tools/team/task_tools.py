@@ -67,7 +67,7 @@ class TaskClaim(_TaskTool, name="TaskClaim", input_type=TaskClaimInput, access="
     """Tool with which an agent makes itself the owner of a task in the task list, to work on it."""
 
     async def run(self, arguments: TaskClaimInput, _workspace: Workspace) -> ToolResult:
-        """Claim the given task, or the oldest that can be started, and return it. Raises `ToolFailed` if impossible."""
+        """Claim the given task, or the oldest that can start, and return it. Raises `ToolFailed` if none is free."""
         with translate_task_errors():
             if arguments.task_id is not None:
                 task: Task | None = await self.task_list.claim(TaskId(arguments.task_id), self.owner)
@@ -150,7 +150,7 @@ class TaskUpdate(_TaskTool, name="TaskUpdate", input_type=TaskUpdateInput, acces
     """Function called before a task is marked as done; returns a reason to refuse that, or None. None for no check."""
 
     async def run(self, arguments: TaskUpdateInput, _workspace: Workspace) -> ToolResult:
-        """Change the task and return its new status. Raises `ToolFailed` and changes nothing if this is not allowed."""
+        """Change the task; return its new status. Raises `ToolFailed` and changes nothing if not allowed."""
         change = TaskChange(
             subject=arguments.subject,
             description=arguments.description,

@@ -42,7 +42,7 @@ class WebAddress:
 
     @classmethod
     def parse(cls, url: str) -> "WebAddress":
-        """Parse *url*. Raises `ToolFailed` if it is invalid or too long, has a password, or is not http or https."""
+        """Parse *url*. Raises `ToolFailed` if invalid, too long, not http or https, or with user name or password."""
         if len(url) > MAX_URL_LENGTH or not url.isprintable() or " " in url:
             raise ToolFailed(f"The URL is longer than {MAX_URL_LENGTH} characters or has unescaped characters; fix it")
         try:
@@ -76,7 +76,7 @@ class HostList:
 
     @classmethod
     def parse(cls, texts: Sequence[str], sources: Iterable[str] = ()) -> "HostList":
-        """Parse *texts*, such as `*.example.org`, from the files *sources*. Raises `ConfigInvalid` for a bad text."""
+        """Parse *texts*, such as `*.example.org`. Raises `ConfigInvalid`, with the bad text's file from *sources*."""
         named = [*sources, *["web.hosts"] * len(texts)]
         return cls(entries=tuple(_entry(text, source) for text, source in zip(texts, named, strict=False)))
 
@@ -89,7 +89,7 @@ class HostList:
         )
 
     def allows_connection(self, ip: Address, address: WebAddress) -> bool:
-        """Return True if *ip*, an IP address of the host of *address*, is public or in a listed network."""
+        """Return True if *ip*, to which the host of *address* resolves, is public or in a network of this list."""
         return is_public(ip) or any(_has_port(port, address) and _holds(entry, ip) for entry, port in self.entries)
 
     def __str__(self) -> str:
@@ -109,12 +109,12 @@ def is_public(ip: Address) -> bool:
 def _host(parts: SplitResult) -> str:
     host = (parts.hostname or "").rstrip(".")
     if not host:
-        raise ValueError("the URL has no host name")
+        raise ValueError("the URL has no host name; add it after https://")
     if _literal(host) is not None:
         return host
     name = host.encode("idna").decode().lower()
     if not _NAME.fullmatch(name) or name.startswith("*"):
-        raise ValueError(f"{host!r} is not a valid host name")
+        raise ValueError(f"{host!r} is not a valid host name; write one such as docs.python.org")
     return name
 
 

@@ -168,7 +168,7 @@ class _Converter(HTMLParser):
         self._open.append(tag)
 
     def _leave(self, tag: str) -> str:
-        """End the innermost element that has begun, which is *tag*, write its last block, and return *tag*."""
+        """End the innermost open element, whose tag is *tag*: write its last block. Return *tag*."""
         if tag == "table":
             self._end_cell()
             self._end_table()

@@ -56,7 +56,7 @@ class HttpResponse:
 
 @attrs.frozen(kw_only=True)
 class Redirected:
-    """Redirect to *url* that `fetch` returns instead of following it, because the host differs or is not allowed."""
+    """Redirect to *url*; `fetch` returns it only if it does not follow it: the host differs or is not allowed."""
 
     url: str
 
@@ -100,7 +100,7 @@ async def _follow(
 async def _request(
     client: httpx2.AsyncClient, address: WebAddress, hosts: Sequence[HostList]
 ) -> HttpResponse | Redirected:
-    """Send a request for *address* to the IP addresses of its host, one after another, until one accepts."""
+    """Send a request to the IP addresses of the host of *address*, in turn until one is connected; return its reply."""
     ips = await resolve_addresses(address, hosts)
     for number, ip in enumerate(ips):
         try:
@@ -140,7 +140,7 @@ async def _request_at(client: httpx2.AsyncClient, address: WebAddress, ip: Addre
 async def page_text(response: HttpResponse) -> str:
     """Return the text of the page in *response*, converted to Markdown if it is HTML.
 
-    Raises `ToolFailed` for binary content. Cancellation kills the worker process that converts HTML.
+    Raises `ToolFailed`, such as for binary content. Cancellation kills the worker process that converts HTML.
     """
     media_type, _, parameters = response.content_type.partition(";")
     media_type = media_type.strip().lower()

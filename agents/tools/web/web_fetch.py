@@ -20,7 +20,7 @@ Load = Callable[[WebAddress, tuple[HostList, ...]], Awaitable[str]]
 
 @attrs.define(eq=False)
 class PageCache:
-    """Cache of the texts of the pages that one agent has fetched, by URL. For use by one trio task only."""
+    """Cache of the texts of the pages that one agent has fetched, by URL. Used only in the thread of its event loop."""
 
     _now: Callable[[], float]
     _pages: dict[str, tuple[float, str]] = attrs.field(factory=dict, init=False)
@@ -55,7 +55,7 @@ class WebFetch(BuiltInTool, name="WebFetch", input_type=WebFetchInput, access="r
     load: Load
 
     async def run(self, arguments: WebFetchInput, _workspace: Workspace) -> ToolResult:
-        """Return the text of the page, from the cache or the web. Raises `ToolFailed` if the host is not allowed."""
+        """Return the text of the page, from the cache or web. Raises `ToolFailed`, also if the host is not allowed."""
         address = WebAddress.parse(arguments.url.partition("#")[0])
         if refusing := next((hosts for hosts in self.hosts if not hosts.allows(address)), None):
             problem = f"{address.netloc} is not among the allowed hosts: {refusing}"

@@ -74,7 +74,7 @@ class BackgroundJob:
     shown: int = attrs.field(default=0, init=False)
     """Number of bytes of the output that BashOutput has already shown to the model."""
     is_known_ended: bool = attrs.field(default=False, init=False)
-    """True if the model has been notified that the job has ended."""
+    """True if the model knows, by a notice, BashOutput or KillBash, that the job has ended."""
     _exit_code: int | None = attrs.field(default=None, init=False)
     _refusal: ToolFailed | None = attrs.field(default=None, init=False)
     _started: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -139,7 +139,7 @@ class BackgroundJob:
 
 @attrs.define(eq=False)
 class BackgroundJobs:
-    """Background jobs of one agent, running and ended. Only the trio task that runs the agent's tools uses this."""
+    """Background jobs of one agent, running and ended. Used only in the thread of the agent's event loop."""
 
     _folder: Path
     _tasks: trio.MemorySendChannel[tuple[str, JobTask]]
@@ -152,7 +152,7 @@ class BackgroundJobs:
     async def start(
         self, command: str, directory: Path, environment: Mapping[str, str], sandbox: Sandbox | None = None
     ) -> BackgroundJob:
-        """Start *command* in *directory* as a job; return when it runs. Raises `ToolFailed` if it cannot be started."""
+        """Start *command* in *directory* as a job; return once it runs. Raises `ToolFailed` if it cannot be started."""
         running = [job for job in self.by_id.values() if job.is_running]
         if len(running) >= MAX_RUNNING:
             raise ToolFailed(
@@ -167,7 +167,7 @@ class BackgroundJobs:
         return job
 
     def take_finished(self) -> list[str]:
-        """Return one line for each ended job that no earlier call has returned, to notify the model of its end."""
+        """Return a line for the model on each ended job whose end it does not know yet; mark this end as known."""
         ended = [job for job in self.by_id.values() if not job.is_running and not job.is_known_ended]
         for job in ended:
             job.is_known_ended = True

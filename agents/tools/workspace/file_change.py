@@ -35,7 +35,7 @@ class ReadFiles:
     """Paths whose new version `take_changes` has not returned yet, in the order of recording."""
 
     def record(self, path: Path, content: bytes) -> None:
-        """Record that the model has read the file *path*, or a part of it, when its whole content was *content*."""
+        """Record that the model has read (at least in part) or written the file *path* with the content *content*."""
         version = _version(content)
         if version != self._versions.get(path):
             self._undrained.pop(path, None)
@@ -43,9 +43,9 @@ class ReadFiles:
         self._remember(path, version)
 
     def check(self, path: Path, content: bytes | None = None) -> None:
-        """Raise `ToolFailed` unless the model has read the current version of the file; `OSError` if it is missing.
+        """Raise `ToolFailed` unless the model has read the current version of the file *path*.
 
-        *content* is the current content, if the caller has read it; without it, this method reads the file and blocks.
+        *content* is the current content; None to read it from the file, which blocks and may raise `OSError`.
         """
         if path not in self._versions:
             raise ToolFailed(f"{path} has not been read yet. Read it first, then change it.")
@@ -216,7 +216,7 @@ class StoredMemoryFile:
         return _real(self.store.directory) / self.name
 
     def read(self, seen: ReadFiles) -> FileVersion | None:
-        """Read the file before a change; None if it is missing. Raises `ToolFailed` if the model must read it first."""
+        """Read the file before a change; None if it is missing. Raises `ToolFailed`, such as for an unread version."""
         try:
             content = self.store.read(self.name)
         except MemoryRefused as exc:
@@ -232,7 +232,7 @@ class StoredMemoryFile:
         return FileVersion(text=decoded(self.name, content), content=content)
 
     def write(self, content: bytes, existing: FileVersion | None, seen: ReadFiles) -> MemoryChange:
-        """Replace the content and return the change. Raises `ToolFailed` if the content is no longer *existing*."""
+        """Replace the content; return the change. Raises `ToolFailed`, also if the content is no longer *existing*."""
         base = None if existing is None else existing.content
         try:
             return self.store.write(self.name, content, self.author(), base=base)
@@ -244,7 +244,7 @@ class StoredMemoryFile:
             raise ToolFailed(f"The memory {self.name} could not be written: {exc.strerror}. Tell the user.") from exc
 
     def _rejected(self, reason: str, content: bytes | None, seen: ReadFiles) -> ToolFailed:
-        """Return the error for a write based on old content: shows the current *content* and records it as read."""
+        """Return the error for a write based on old content: shows *content* (None: deleted), records it as read."""
         if content is None:
             return ToolFailed(f"{reason} The file does not exist any longer; call Write to create it again.")
         seen.record(self.path, content)

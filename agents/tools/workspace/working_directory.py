@@ -35,7 +35,7 @@ class ShellState:
     """Working directory of an agent's shell commands: the directory in which the next command starts."""
 
     root: Path
-    """Project directory, with links followed; the working directory is always this directory or inside it."""
+    """Start directory of the agent, with links followed; the working directory is always this or inside it."""
     directory: Path = attrs.field(init=False)
     """Working directory of the next command, with links followed: `root` or a directory inside it."""
     _drained: Path = attrs.field(init=False)
@@ -44,11 +44,11 @@ class ShellState:
         self.root = self.directory = self._drained = self.root.resolve()
 
     def enter(self) -> str | None:
-        """Return None if the working directory still exists; else set it to `root` and return a note for the model."""
+        """Return None if the working directory is still valid; else set it to `root`, return a note for the model."""
         return self.update_directory(self.directory)
 
     def update_directory(self, directory: Path) -> str | None:
-        """Set the working directory, return None; if *directory* is invalid, set `root` and return a note about it."""
+        """Set the working directory, return None; if *directory* is invalid, set `root` and return a note on that."""
         problem = self._problem(directory)
         self.directory = directory if problem is None else self.root
         if problem is None:
@@ -137,7 +137,7 @@ def open_directory_report(scratch: Path, environment: Mapping[str, str]) -> Iter
 
 
 def _start_up(end: Path, users: str | None) -> str:
-    """Return a script for bash: restores BASH_ENV to *users*, runs that file, sets a trap that writes to *end*."""
+    """Return a bash script: sets BASH_ENV to *users*, runs that file, at exit writes the working directory to *end*."""
     # If the directory was deleted, only $PWD has its name. The stderr of the group is dropped: `set -x` writes there.
     trap = f'{{ builtin pwd -P || builtin echo "$PWD"; }} 2> /dev/null >| {shlex.quote(str(end))}'
     lines = [f"unset -v {START_UP}"]

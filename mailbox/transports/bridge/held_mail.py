@@ -40,7 +40,7 @@ class HeldMail:
         return cls(Spool(mail / DIRECTORY, DIRECTORY, bury, clock, limits or MailLimits()))
 
     async def hold(self, envelope: Envelope) -> None:
-        """Store *envelope* durably until the user decides about it. Raises `MailboxFull` and `MailboxFailed`."""
+        """Store *envelope* until released or dropped. Raises `MailboxFull`, `MailboxFailed` or `NameInvalid`."""
         await trio.to_thread.run_sync(self._spool.put, envelope)
 
     async def messages(self) -> list[Envelope]:

@@ -36,7 +36,7 @@ DeliverInbound = Callable[[Envelope], Awaitable[Receipt]]
 """Function that signs a message of another session, which has no MAC, and stores it in the mailbox of its recipient."""
 
 RETRY_AFTER = 1.0
-"""Seconds after which the sender is told to retry if a message could not be stored."""
+"""Seconds to wait before a retry, in the reply to a sender whose message could not be stored."""
 
 
 InboundPolicy = Literal["accept", "hold", "refuse"]
@@ -53,11 +53,11 @@ class AcceptPolicy:
     burst: int = attrs.field(default=10, validator=attrs.validators.ge(1))
     """Greatest number of messages that one sender may send in quick succession."""
     repeat_window: float = 60.0
-    """Seconds during which a message with the same sender, recipient and text is not stored again; 0: never."""
+    """Seconds in which a message with equal sender, recipient, answered message and text is dropped; 0: none is."""
     held: MailLimits = attrs.field(factory=lambda: MailLimits(messages=1_000))
     """Limits of the mail that waits for the user."""
     patience: float = 10.0
-    """Timeout in seconds for receiving or sending one frame."""
+    """Timeout in seconds for receiving one message or sending one reply; then the connection is closed."""
     connections: int = 64
     """Number of connections served at the same time. Further connections wait."""
 
@@ -69,7 +69,7 @@ class InboundRateLimiter:
     _per_minute: float
     _burst: int
     _buckets: dict[tuple[str, str], tuple[float, float]] = attrs.field(factory=dict, init=False)
-    """Maps a sender to its tokens and the time at which they were counted."""
+    """Maps a sender (session, name) to its number of tokens and the time of that count."""
 
     def spend(self, sender: tuple[str, str], now: float) -> float:
         """Remove one token of *sender* for a message at time *now*, and return 0.
@@ -103,7 +103,7 @@ class ReceivedRecord:
 
     id: MessageId
     words: str
-    """Digest that is equal for messages with the same sender, recipient and text."""
+    """Result of `content_digest`, equal for messages with equal sender, recipient, answered message and text."""
     outcome: Literal["accepted", "held"]
     stored: float
 
@@ -118,7 +118,7 @@ class ReceivedIds:
     _log: Appender
     _by_id: dict[MessageId, ReceivedRecord]
     _by_content: dict[str, ReceivedRecord] = attrs.field(factory=dict, init=False)
-    """Maps a digest to the last message received with it."""
+    """Maps a result of `content_digest` to the record of the last message with this content."""
 
     def __attrs_post_init__(self) -> None:
         self._by_content.update((record.words, record) for record in self._by_id.values())
@@ -214,10 +214,10 @@ class InboundMail:
     async def _accept(self, envelope: Envelope) -> DeliveryReply:
         check_name(envelope.id)
         if envelope.kind != "message":
-            reason = "mail between sessions is text"
+            reason = "other sessions accept only plain text; send a text"
             raise NotAllowed(envelope.sender.name, envelope.recipient.name, envelope.kind, reason)
         if self.terms.policy == "refuse":
-            raise BridgeRefused(f"bridge:{self.session}", "it accepts no mail from other sessions")
+            raise BridgeRefused(f"bridge:{self.session}", "the session takes no mail from other sessions; do not retry")
         now = self.clock.now()
         record = self.taken.find(envelope, now=now, window=self.terms.repeat_window)
         if record is None:
@@ -279,7 +279,7 @@ async def open_bridge(
 
 @contextlib.contextmanager
 def _bind_socket(session: str) -> Iterator[tuple[Path, trio.socket.SocketType]]:
-    """Reserve the socket path until the block ends. The lock holder is alive, so an existing socket is stale."""
+    """Lock the socket path until the block ends; yield it with an unbound socket. Deletes a stale socket file."""
     path = socket_path(session)
     make_directory()
     with hold_lock_file(path.with_suffix(".lock")) as is_locked:
@@ -302,7 +302,7 @@ class _Listener:
     slots: trio.Semaphore
 
     async def serve(self, stream: trio.SocketStream) -> None:
-        """Serve one connection until the peer closes it."""
+        """Serve one connection until the peer closes it, sends invalid bytes, or is silent for `patience` seconds."""
         async with stream, self.slots:
             # The peer disconnected or timed out; it will resend.
             with contextlib.suppress(trio.BrokenResourceError, trio.TooSlowError):
@@ -317,20 +317,20 @@ class _Listener:
             await self._send(stream, DeliveryReply(outcome="refused", session=self.inbound.session, reason=str(exc)))
 
     async def _handshake(self, stream: trio.SocketStream) -> str:
-        """Check the connecting process, welcome it, and return the id of its session. Raises `PeerInvalid`."""
+        """Check the connecting process, welcome it, and return its session id. Raises `PeerInvalid`, `NameInvalid`."""
         check_uid(read_credentials(stream))
         hello = Hello.from_bytes(await self._read(stream) or b"")
         if hello.v != VERSION:
-            raise PeerInvalid(f"its protocol version is {hello.v}; this session speaks {VERSION}")
+            raise PeerInvalid(f"the sender has protocol version {hello.v}, not {VERSION}; use one version of Coterie")
         if check_name(hello.session) == self.inbound.session:
-            raise PeerInvalid("it claims to be this session, which needs no bridge to itself")
+            raise PeerInvalid("the sender has the id of this session; address agents of the same session by name")
         await self._send(stream, DeliveryReply(outcome="welcome", session=self.inbound.session))
         return hello.session
 
     async def _read(self, stream: trio.SocketStream) -> bytes | None:
         with trio.move_on_after(self.patience):
             return await read_frame(stream)
-        raise PeerInvalid(f"no complete frame came in {self.patience:g} seconds")
+        raise PeerInvalid(f"the other session sent no complete message in {self.patience:g} seconds; send it again")
 
     async def _send(self, stream: trio.SocketStream, answer: DeliveryReply) -> None:
         with trio.fail_after(self.patience):

@@ -20,7 +20,7 @@ ANSWER_WITHIN = 1.0
 
 @attrs.define(eq=False)
 class NotInOutbox(MailboxError):
-    """No message in the outbox has this id: it never existed, or was forwarded or dropped."""
+    """No message in the outbox has this id: it never existed, was forwarded or dropped, or expired."""
 
     id: str
 

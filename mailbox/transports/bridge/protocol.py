@@ -30,7 +30,7 @@ DeliveryOutcome = Literal["welcome", "accepted", "held", "refused", "later"]
 
 @attrs.frozen
 class _Frame:
-    """Base of the objects that the bridge sends as frames."""
+    """Base of the JSON objects that two sessions exchange over the bridge, each as one length-prefixed frame."""
 
     def to_bytes(self) -> bytes:
         """Encode as one JSON object."""
@@ -38,12 +38,12 @@ class _Frame:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Decode an object that `to_bytes` wrote. Raises `PeerInvalid`."""
+        """Decode an object that `to_bytes` wrote. Raises `PeerInvalid` for any other *data*."""
         try:
             return msgspec.json.decode(data, type=cls)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-            name = "a hello" if cls is Hello else "an answer"
-            raise PeerInvalid(f"it cannot be parsed as {name}: {exc}") from exc
+            name = "greeting" if cls is Hello else "reply"
+            raise PeerInvalid(f"the other process sent no valid {name}; use one version of Coterie: {exc}") from exc
 
 
 @attrs.frozen(kw_only=True)
@@ -67,10 +67,10 @@ class DeliveryReply(_Frame):
     reason: str = ""
     """Reason of a refusal or a delay, as text."""
     refusal: str | None = None
-    """Class name of the error with which the message was refused; else None. Its attributes are in `fields`."""
+    """Class name of the error with which a message was refused, or None; the error's attributes are in `fields`."""
     fields: dict[str, Any] = attrs.field(factory=dict)
     wait: float = 0.0
-    """Seconds after which the sender retries; used only with the outcome `later`."""
+    """Seconds that the sender should wait before a retry, with the outcome `later`; else 0."""
 
     @property
     def is_received(self) -> bool:

@@ -34,9 +34,7 @@ def socket_path(session: str) -> Path:
     """Return the socket path of *session*. Raises `NameInvalid`, and `BridgeUnusable` if the path is too long."""
     path = bridge_directory() / f"{check_name(session)}.sock"
     if (size := len(os.fsencode(path))) > SOCKET_PATH_LIMIT:
-        reason = (
-            f"has {size} bytes; the limit of a socket is {SOCKET_PATH_LIMIT}; set {RUNTIME_VARIABLE} to a shorter path"
-        )
+        reason = f"the socket path has {size} bytes, over {SOCKET_PATH_LIMIT}; set {RUNTIME_VARIABLE} to a shorter path"
         raise BridgeUnusable(path, reason)
     return path
 
@@ -48,7 +46,7 @@ def make_directory() -> Path:
         directory.mkdir(mode=0o700, exist_ok=True)
         check_directory(directory)
     except OSError as exc:
-        raise BridgeUnusable(directory, f"cannot be made or read: {exc.strerror}") from exc
+        raise BridgeUnusable(directory, f"the directory cannot be used: {exc.strerror}; check its parent") from exc
     return directory
 
 
@@ -56,22 +54,22 @@ def check_directory(directory: Path) -> None:
     """Raise `BridgeUnusable` if another user could have put files into *directory*, and `OSError` if it is missing."""
     status = directory.lstat()
     if not stat.S_ISDIR(status.st_mode):
-        raise BridgeUnusable(directory, "is a link or a file, but must be a directory; remove the link or file")
+        raise BridgeUnusable(directory, "the socket directory is a link or a file; remove it")
     if status.st_uid != os.getuid():
-        raise BridgeUnusable(directory, f"belongs to user id {status.st_uid}, not {os.getuid()}; remove the directory")
+        raise BridgeUnusable(directory, f"the directory belongs to user id {status.st_uid}; remove it")
     if (mode := stat.S_IMODE(status.st_mode)) != 0o700:
-        raise BridgeUnusable(directory, f"has the permissions {mode:o}; change them with `chmod 700`")
+        raise BridgeUnusable(directory, f"the directory has the permissions {mode:o}; change them with `chmod 700`")
 
 
 def check_uid(credentials: bytes) -> None:
     """Raise `PeerInvalid` unless these credentials (see `read_credentials`) belong to a process of this user."""
     _, uid, _ = _CREDENTIALS.unpack(credentials)
     if uid != os.getuid():
-        raise PeerInvalid(f"the other process belongs to user {uid}; only user {os.getuid()} may connect")
+        raise PeerInvalid(f"the other process belongs to user {uid}; start it as user {os.getuid()}")
 
 
 def read_credentials(stream: trio.SocketStream) -> bytes:
-    """Return the kernel's credentials of the process at the other end (`SO_PEERCRED`). Raises `OSError`."""
+    """Return ids of the process, user and group connected by *stream*, packed (`SO_PEERCRED`). Raises `OSError`."""
     return stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
 
 

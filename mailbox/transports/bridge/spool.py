@@ -99,7 +99,7 @@ class Spool:
                 return None
 
     def backlog(self) -> Backlog:
-        """Return number, bytes and oldest creation time of the messages. Number and bytes include corrupt messages."""
+        """Return number and bytes of all messages, corrupt ones too, and creation time of the oldest readable one."""
         with self._failures():
             files = self.files()
             envelopes = (self.peek(file) for file in files)
@@ -144,7 +144,7 @@ class Spool:
 
 
 def _parse(raw: bytes) -> Envelope:
-    """Decode a message file. Raises `EnvelopeCorrupt`."""
+    """Decode the message in *raw*, the content of a file. Raises `EnvelopeCorrupt` for invalid content."""
     line = raw.strip(b"\n")
     try:
         check_record(line)

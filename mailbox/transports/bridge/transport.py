@@ -26,7 +26,7 @@ from coterie.mailbox.transports.bridge.spool import Spool
 
 @attrs.define(eq=False)
 class PeerTimeout(MailboxError):
-    """The other session does not listen or reply. It may have received the message, which must be sent again."""
+    """The other session does not listen, or sends no valid reply. A message that it may have got must be sent again."""
 
     address: str
     reason: str
@@ -49,7 +49,7 @@ class PeerConnection:
         if (seconds := trigger("delay", "bridge", name)) is not None:
             await trio.sleep(seconds)
         if trigger("drop", "bridge", name) is not None:
-            raise PeerTimeout(self._address, "the message was dropped by an injected fault")
+            raise PeerTimeout(self._address, "an injected fault dropped the message; send it again")
         try:
             if trigger("duplicate", "bridge", name) is not None:
                 await self._request(envelope.to_bytes())
@@ -65,11 +65,13 @@ class PeerConnection:
         try:
             answer = await self._request(Hello(session=session).to_bytes())
         except PeerInvalid as exc:
-            raise BridgeRefused(self._address, f"the process that listens there is no bridge: {exc}") from exc
+            raise BridgeRefused(
+                self._address, f"the listening process is no session; check the address: {exc}"
+            ) from exc
         if answer.outcome != "welcome":
             raise BridgeRefused(self._address, answer.reason)
         if expected not in (None, answer.session):
-            raise BridgeRefused(self._address, f"session {answer.session!r} listens there")
+            raise BridgeRefused(self._address, f"session {answer.session!r} has this address; check the address")
 
     async def _request(self, request: bytes) -> DeliveryReply:
         """Send one frame and return the reply. Raises `PeerInvalid` for an invalid reply, `PeerTimeout` without one."""
@@ -80,11 +82,11 @@ class PeerConnection:
                     await write_frame(self._stream, request)
                 frame = await read_frame(self._stream)
         except trio.TooSlowError as exc:
-            raise PeerTimeout(self._address, f"no reply in {self._patience:g} seconds") from exc
+            raise PeerTimeout(self._address, f"no reply of the other session in {self._patience:g} s; retry") from exc
         except trio.BrokenResourceError as exc:
-            raise PeerTimeout(self._address, "the connection broke") from exc
+            raise PeerTimeout(self._address, "the connection to the other session broke; try again") from exc
         if frame is None:
-            raise PeerTimeout(self._address, "the peer closed the connection")
+            raise PeerTimeout(self._address, "the other session closed the connection; try again")
         return DeliveryReply.from_bytes(frame)
 
 
@@ -92,7 +94,7 @@ class PeerConnection:
 async def open_connection(peer: Peer, *, session: str, patience: float) -> AsyncIterator[PeerConnection]:
     """Connect *session* to *peer*, which must send each reply within *patience* seconds.
 
-    Raises `PeerTimeout` if no process listens, and `BridgeRefused` if a different session listens or rejects this one.
+    Raises `PeerTimeout` without a listener or reply, `BridgeRefused` for an unsafe socket, other session or rejection.
     """
     try:
         peer.check_socket()
@@ -100,7 +102,7 @@ async def open_connection(peer: Peer, *, session: str, patience: float) -> Async
     except BridgeUnusable as exc:
         raise BridgeRefused(peer.address, str(exc)) from exc
     except OSError as exc:
-        raise PeerTimeout(peer.address, exc.strerror or str(exc)) from exc
+        raise PeerTimeout(peer.address, f"cannot connect to the other session: {exc.strerror or exc}") from exc
     async with stream:
         try:
             check_uid(read_credentials(stream))
@@ -146,9 +148,9 @@ class BridgeTransport:
         for name in (envelope.id, envelope.sender.name, envelope.recipient.name):
             check_name(name)
         if envelope.kind != "message":
-            raise NotAllowed(envelope.sender.name, peer.address, envelope.kind, "mail between sessions is text")
+            raise NotAllowed(envelope.sender.name, peer.address, envelope.kind, "send plain text to other sessions")
         if peer.session == self.session:
-            raise BridgeRefused(peer.address, "that is this session; address its agents by name")
+            raise BridgeRefused(peer.address, "the address is that of this session; address its agents by name")
         if (size := len(envelope.to_bytes())) > (limit := min(self.limits.message_bytes, FRAME_LIMIT)):
             raise MessageTooLarge(size, limit)
         async with self._turns[peer]:
@@ -162,7 +164,7 @@ class BridgeTransport:
     async def forward(self) -> int:
         """Send the mail in the outbox, in order, to every session that listens. Return the number of messages received.
 
-        A message that is refused or expired becomes a dead letter. Mail that another process is forwarding is skipped.
+        Expired and permanently refused messages become dead letters. Mail that another process forwards is skipped.
         Raises `MailboxFailed` on a disk error, after all sessions were tried.
         """
         taken: list[int] = []
@@ -210,7 +212,7 @@ class BridgeTransport:
 async def _drain(connection: PeerConnection, spool: Spool, peer: Peer) -> int:
     """Send the messages in *spool* to *peer* until all are sent or the peer accepts no more now.
 
-    Return the number of messages that the peer received.
+    Return the number of messages that the peer received. A message that it refuses for good becomes a dead letter.
     """
     taken = 0
     while files := await trio.to_thread.run_sync(spool.files):

@@ -19,7 +19,7 @@ _READ_BYTES = 1024 * 1024
 
 @attrs.define(eq=False)
 class BacklogSize:
-    """Measures number and bytes of the unacknowledged messages of a mailbox; incomplete ones may be counted wrongly."""
+    """Measures number and bytes of the unacknowledged messages of a mailbox; incomplete ones may be miscounted."""
 
     directory: Path
     cursor: Cursor = attrs.field(factory=Cursor, init=False)
@@ -31,7 +31,7 @@ class BacklogSize:
     _counted: dict[int, tuple[int, int]] = attrs.field(factory=dict, init=False)
     """Maps the number of a segment (log file) to the bytes scanned from its start so far, and the newlines in them."""
     _last: int | None = attrs.field(default=None, init=False)
-    """Argument of `_bytes_before` for which `_before` is its result; None if the cursor has moved since."""
+    """Log file number for which `_before` caches the result of `_bytes_before`; None if the cursor was loaded since."""
     _before: int = attrs.field(default=0, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -60,7 +60,7 @@ class BacklogSize:
         return max(0, size + self._bytes_before(last))
 
     def size_with(self, last: int, waiting: int) -> int:
-        """Return the size of the last log file, *last*, with which *waiting* bytes are pending. Raises `OSError`."""
+        """Return the size of log file *last* at which *waiting* bytes are pending in the mailbox. Raises `OSError`."""
         return waiting - self._bytes_before(last)
 
     def messages(self, last: int, size: int) -> int:
@@ -72,7 +72,7 @@ class BacklogSize:
         return max(0, newlines + 1) // 2
 
     def _bytes_before(self, last: int) -> int:
-        """Return the number to add to the size of log file *last* to get all unacknowledged bytes; may be negative."""
+        """Return the unacknowledged bytes of the mailbox minus the size of log file *last*; may be negative."""
         if self._last != last:
             cursor = self.cursor
             sealed = sum(self._sealed_size(number) for number in range(cursor.segment, last))

@@ -68,7 +68,7 @@ class GroupCommit(Generic[T]):
             raise shared.failure
 
     def run_exclusive(self) -> bool:
-        """Write alone, immediately, and return True; False without a write if another caller may want to share it."""
+        """Write alone, immediately, and return True; False without a write if others may share it. Raises `OSError`."""
         if not self._lonely:
             return False
         self._lonely -= 1

@@ -73,7 +73,7 @@ IN_A_ROW = 8
 GATHERING = 0.001
 """Seconds that a batching reader sleeps before it looks for mail, so that several messages can arrive."""
 WIDE_AWAKE = 1.0
-"""Seconds without batching (brief sleeps) after a batch of at most one message: a sender may wait for each answer."""
+"""Seconds without batching (sleeps that collect mail) after a sleep in which at most one message came."""
 
 
 @attrs.define(eq=False)
@@ -272,7 +272,7 @@ class FileInbox:
         return None if is_copy else Delivery(envelope=envelope, is_again=is_again)
 
     def _read(self, content: bytes) -> Envelope | None:
-        """Decode and check the stored message *content*; None if read before or dead-lettered. Raises `OSError`."""
+        """Decode and check the stored message *content*; None if acknowledged or dead-lettered. Raises `OSError`."""
         try:
             envelope = parse_record(content)
         except EnvelopeCorrupt as exc:

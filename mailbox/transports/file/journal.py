@@ -53,7 +53,7 @@ class Journal:
 
     @classmethod
     def create(cls, log: Appender, size: int) -> "Journal":
-        """Create a journal of *size* bytes for messages of this process appended to *log*. Blocks. Raises `OSError`."""
+        """Create a file of *size* bytes for copies of messages that this process appends to *log*. Raises `OSError`."""
         blocks = BlockFile.create(journal_path(log.path, next(_numbers)), size)
         return cls(log, os.fstat(log.fileno()).st_ino, blocks)
 

@@ -111,7 +111,7 @@ class LogReader:
 
 
 def find_cursor(directory: Path) -> Cursor:
-    """Return the cursor at which to start reading a mailbox: the stored one, or the oldest message if it is unusable.
+    """Return the cursor at which to start reading a mailbox: the stored one, or the start of a log file if unusable.
 
     Unusable: missing, damaged, or pointing into a deleted or shortened log file. Raises `OSError`.
     """

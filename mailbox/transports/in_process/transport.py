@@ -36,7 +36,7 @@ class _Mailbox:
     taken: dict[MessageId, _Item] = attrs.field(factory=dict)
     """Maps ids to messages that the current reader has taken and not yet acknowledged, oldest first."""
     acknowledged: OrderedDict[MessageId, int] = attrs.field(factory=OrderedDict)
-    """Maps the id of an acknowledged message to its reader's number; 0 if a transcript had the message before."""
+    """Maps the id of an acknowledged message to its reader's number; 0 if dropped because the transcript has it."""
     readers: int = 0
     """Number of times that the mailbox was opened for reading, which is also the number of the current reader."""
     bytes: int = 0

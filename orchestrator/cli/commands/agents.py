@@ -38,7 +38,7 @@ DefinitionCommands(
     article="an",
     listing="List the agent types that can be used in the current directory.\n\n"
     "An agent type is a file with the prompt, the tools and the model of an agent. The list shows model, tools and "
-    "description of each type, below the directory of its file.",
+    "description of each type, grouped by the directory of the files.",
     key="definitions",
     expected="a definition file, or a directory of them",
     load=load_definitions,

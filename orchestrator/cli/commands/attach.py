@@ -24,7 +24,7 @@ LOG = LogPrinter(as_json=False)
 ENDS = {
     "ended": "has ended",
     "interrupted": "was interrupted; `coterie resume` resumes it",
-    "running": "is running, but its process does not accept connections",
+    "running": "is running, but its process does not accept connections; wait for its end",
 }
 """Closing line for each state of a session."""
 
@@ -42,7 +42,7 @@ def attach(*, session: str, agent: str | None) -> None:
     request can be answered. If SESSION has ended, its last state is shown.
 
     Exits 0 after `q`, else with the exit code of the session: 0 if its task is done, 1 if it failed, 3 if its budget is
-    spent.
+    spent, 5 if no model could be reached.
     """
     found = SessionDirectory.find(session)
     check_agent(found, agent)
@@ -75,7 +75,7 @@ class _Attachment:
             if self._is_unread:
                 raise BrokenPipeError
             if failure is not None:
-                raise click.ClickException(f"session {self.session.id} cannot be read: {failure}")
+                raise click.ClickException(f"session {self.session.id} cannot be read: {failure}; run `coterie doctor`")
         elif not self.is_drawn:
             for event in read_session(self.session.directory, self.agent):
                 LOG.show(event)

@@ -69,7 +69,7 @@ def compact(
         answer = trio.run(compact_offline, offline_job_request(found, agent, CompactJob(pivot=request.pivot()), script))
     if isinstance(answer, NotCompacted):
         raise (UsageRefused if answer.is_for_user else click.ClickException)(
-            f"{agent} was not compacted: {answer.reason}"
+            f"the conversation of {agent} was not compacted: {answer.reason}"
         )
     facts = {name: getattr(answer, name) for name in answer.__struct_fields__}
     words = (

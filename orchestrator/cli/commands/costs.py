@@ -44,7 +44,7 @@ def costs(*, session: str | None, by: Grouping, is_json: bool) -> None:
     try:
         report = build_cost_report(found.directory, by)
     except FileNotFoundError as exc:
-        raise ConfigInvalid("session", f"{found.id} has no ledger yet, because it has made no model call") from exc
+        raise ConfigInvalid("session", f"{found.id} has no costs yet; try again after its first model call") from exc
     except OSError as exc:
         raise click.ClickException(str(exc)) from exc
     if is_json:
@@ -52,7 +52,7 @@ def costs(*, session: str | None, by: Grouping, is_json: bool) -> None:
     else:
         print_costs(report)
     for damage in report.damaged:
-        click.echo(f"{LEDGER}:{damage.line}: {damage.reason}; the entry is skipped", err=True)
+        click.echo(f"{LEDGER}:{damage.line}: {damage.reason}; this model call is not counted", err=True)
     sys.exit(ExitCode.FAILED if report.damaged else ExitCode.DONE)
 
 

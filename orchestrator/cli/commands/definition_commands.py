@@ -94,7 +94,7 @@ class DefinitionCommands(Generic[Item]):
         for heading, group in groupby(zip(items, lines, strict=True), key=lambda each: self.heading(each[0])):
             click.echo("\n".join([heading, *(line for _, line in group)]))
         if errors := sum(problem.severity == "error" for problem in found.problems):
-            click.echo(f"{count_text(errors, 'error')}; run `{check_command}`", err=True)
+            click.echo(f"the files have {count_text(errors, 'error')}; `{check_command}` shows the details", err=True)
 
     def _check(self, path: Path | None, *, is_json: bool) -> None:
         found = self.load(Path.cwd()) if path is None else self._load(path)
@@ -116,7 +116,7 @@ class DefinitionCommands(Generic[Item]):
         try:
             path.stat()
         except OSError as exc:
-            raise UsageRefused(f"{path}: {exc.strerror}; give {self.expected}") from exc
+            raise UsageRefused(f"{path} cannot be read: {exc.strerror}; give {self.expected}") from exc
         return self.load_path(path)
 
 

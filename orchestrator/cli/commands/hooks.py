@@ -52,7 +52,7 @@ def list_hooks(*, is_json: bool) -> None:
         for line in _lines(sources, held):
             click.echo(line)
         if not settings.hooks.enabled:
-            click.echo("hooks.enabled is false, so no hook runs", err=True)
+            click.echo("the setting hooks.enabled is false, so no hook runs; set it to true to run hooks", err=True)
         elif notice := held.notice():
             click.echo(sanitize(notice), err=True)
         for word in (*notes, *flaws):
@@ -70,7 +70,7 @@ def approve_hooks(*, is_sure: bool) -> None:
     starts is not noticed. Exits 4 if you answer no.
     """
     if is_called_by_agent():
-        raise UsageRefused("hooks can only be approved by the user, not by an agent")
+        raise UsageRefused("an agent cannot approve hooks; ask the user to run `coterie hooks approve`")
     project = Path.cwd()
     waiting = select_hooks(project, find_hook_sources(project, load_settings(project, {}, os.environ))).waiting
     if not waiting:
@@ -80,7 +80,7 @@ def approve_hooks(*, is_sure: bool) -> None:
         click.echo(line)
     if not is_sure and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageRefused("cannot ask for approval without a terminal; approve the hooks shown above with --yes")
-    if is_sure or click.confirm("Allow these commands to run from now on?", err=True):
+    if is_sure or click.confirm("Allow these hooks to run from now on?", err=True):
         approve_hook_sources(project, waiting)
         click.echo(f"approved: {sanitize(', '.join(count_hooks(list(waiting))))}")
     else:

@@ -67,11 +67,11 @@ def approve(*, names: Sequence[str], is_all: bool, is_json: bool) -> None:
     list`, or --all. Approve again after the configuration of a server has changed.
     """
     if is_called_by_agent():
-        raise UsageRefused("MCP servers can only be approved by the user, not by an agent")
+        raise UsageRefused("an agent cannot approve MCP servers; ask the user to run `coterie mcp approve`")
     found = load_servers(Path.cwd())
     if is_all == bool(names):
         waiting = ", ".join(server.name for server in found.waiting)
-        raise click.UsageError(f"give names or --all; servers that need approval: {waiting or 'none'}")
+        raise click.UsageError(f"give names of servers or --all; servers that need approval: {waiting or 'none'}")
     chosen = list(found.waiting) if is_all else _named(found, names)
     approve_servers(Path.cwd(), chosen)
     if is_json:
@@ -97,7 +97,7 @@ def test(*, names: Sequence[str], is_json: bool) -> None:
     found = load_servers(Path.cwd())
     chosen = _named(found, names) if names else list(found.approved)
     if waiting := [server.name for server in chosen if not server.is_approved]:
-        raise UsageRefused(f"{', '.join(waiting)}: not approved; run `coterie mcp approve {' '.join(waiting)}` first")
+        raise UsageRefused(f"servers not approved: {', '.join(waiting)}; run `coterie mcp approve {' '.join(waiting)}`")
     settings = load_settings(Path.cwd(), {}, {})
     tried: list[ServerCheck] = check_servers([server.config for server in chosen], settings.mcp.start_seconds)
     if is_json:

@@ -61,7 +61,7 @@ def _collect(session: SessionDirectory) -> SessionFacts:
     try:
         return collect_report(session, Clock.from_environment().now())
     except OSError as exc:
-        raise click.ClickException(f"{exc.filename or session.directory}: {exc.strerror}") from exc
+        raise click.ClickException(f"cannot read {exc.filename or session.directory}: {exc.strerror}; fix it") from exc
 
 
 def _check_path(path: Path, *, is_forced: bool) -> None:
@@ -72,11 +72,11 @@ def _check_path(path: Path, *, is_forced: bool) -> None:
         if not path.parent.is_dir():
             raise UsageRefused(f"directory {path.parent} does not exist; create it, or choose another --output")
         if path.exists() and not path.is_file():
-            raise UsageRefused(f"{path} is not a regular file; use - for standard output")
+            raise UsageRefused(f"{path} is not a regular file; choose another --output, or - for standard output")
         if not is_forced and path.exists() and not _is_report(path):
             raise UsageRefused(f"{path} exists and is not a report; overwrite it with --force")
     except OSError as exc:
-        raise UsageRefused(f"{path}: {exc.strerror}") from exc
+        raise UsageRefused(f"{path} cannot be checked: {exc.strerror}; choose another --output") from exc
 
 
 def _is_report(path: Path) -> bool:
@@ -90,4 +90,4 @@ def _write(path: Path, page: bytes) -> None:
     try:
         replace_file(path, page, durable=False)
     except OSError as exc:
-        raise click.ClickException(f"{path}: {exc.strerror}") from exc
+        raise click.ClickException(f"{path} cannot be written: {exc.strerror}; choose another --output") from exc

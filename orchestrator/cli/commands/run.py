@@ -185,8 +185,7 @@ def run(
 
         team = load_team(team_file, Path.cwd())
         if agent is not None and team.lead_type not in (None, agent):
-            lead = f"the lead of {team_file} is a {team.lead_type}"
-            raise click.UsageError(f"{lead}, but --agent is {agent}; leave --agent out")
+            raise click.UsageError(f"the lead of {team_file} has type {team.lead_type}, not {agent}; leave --agent out")
         agent, model = team.lead_type or agent, model or team.lead_model
     settings = options.settings(Path.cwd(), model=model, agent=agent)
     known_models().get(settings.model)
@@ -212,8 +211,8 @@ def resume(*, session: str, message: str | None, **shared: Any) -> None:
     SESSION is a session id from `coterie list`, or the first characters of it. Each agent keeps its conversation. A
     tool call that was interrupted is not repeated; the agent is told that it was interrupted.
 
-    Model, agent type, budget and sandbox of the session stay as they were, unless an option changes them. Exit codes
-    are those of `coterie run`.
+    The session keeps its model and agent type, and its budget and sandbox unless --max-budget-usd or --sandbox is
+    given. Every other option has the default shown below. Exit codes are those of `coterie run`.
     """
     options = _Options(**shared)
     require_model(options.script)

@@ -48,7 +48,7 @@ def list_sessions(*, is_all: bool, is_json: bool) -> None:
     for reason in unreadable:
         click.echo(sanitize(reason), err=True)
     if len(shown) < len(names):
-        click.echo(f"{len(names) - len(shown)} more; --all lists them", err=True)
+        click.echo(f"older sessions that are not shown: {len(names) - len(shown)}; --all lists them", err=True)
     sys.exit(ExitCode.FAILED if unreadable else ExitCode.DONE)
 
 

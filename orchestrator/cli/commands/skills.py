@@ -32,7 +32,7 @@ DefinitionCommands(
     article="a",
     listing="List the skills that can be used in the current directory.\n\n"
     "A skill is a SKILL.md file with instructions that an agent loads when it needs them. The list shows name and "
-    "description, below the directory of the skill.",
+    "description of each skill, grouped by the directory that contains the skills.",
     key="skills",
     expected="a SKILL.md, its directory, or a directory of skills",
     load=load_skills,

@@ -87,7 +87,7 @@ def _running(name: str) -> tuple[SessionDirectory, RootIdentity]:
     if (root := find_root(session)) is None:
         is_at_work = read_overview(session).state == "running"
         words = "is running, but its process does not accept connections" if is_at_work else "is not running"
-        raise UsageRefused(f"session {session.id} {words}; `coterie list` shows running sessions")
+        raise UsageRefused(f"session {session.id} cannot be reached: it {words}; `coterie list` shows running sessions")
     return session, root
 
 
@@ -98,8 +98,7 @@ def _print_result(*, is_json: bool, words: str, **facts: object) -> None:
 async def _ask(session: SessionDirectory, root: RootIdentity) -> None:
     """Send SIGTERM to the root and wait for its end. Raises `RepairFailed` if it takes too long."""
     if (seconds := await _end(session, root, signal.SIGTERM)) is not None:
-        hint = "it may still end; kill it with --now"
-        raise RepairFailed(f"session {session.id} has not ended in {seconds:g} seconds; {hint}")
+        raise RepairFailed(f"session {session.id} has not ended in {seconds:g} seconds; wait, or kill it with --now")
 
 
 async def _kill(session: SessionDirectory, root: RootIdentity) -> None:
@@ -108,7 +107,7 @@ async def _kill(session: SessionDirectory, root: RootIdentity) -> None:
     Raises `RepairFailed` and `MailboxError`.
     """
     if await _end(session, root, signal.SIGKILL) is not None:
-        raise RepairFailed(f"process {root.pid} was killed and has not exited")
+        raise RepairFailed(f"root process {root.pid} has not exited after SIGKILL; look at it with ps")
     await kill_orphan_processes(session.id)
     for finding, failure in (await repair(check_machine(session))).items():
         if failure is not None:

@@ -76,12 +76,12 @@ def logs(
     directory]. --rendered, --layers, --dropped and --follow exclude each other.
     """
     if sum(views.values()) + is_following > 1:
-        raise ConfigInvalid("logs", "give only one of --rendered, --layers, --dropped and --follow")
+        raise ConfigInvalid("logs", "--rendered, --layers, --dropped and --follow exclude each other; give only one")
     if views["rendered"] != (turn is not None):
         option, other = ("--turn", "--rendered") if turn is not None else ("--rendered", "--turn N")
-        raise ConfigInvalid(option, f"needs {other}")
+        raise ConfigInvalid(option, f"the option can only be used with {other}; add it")
     if as_bytes and (as_json or not views["rendered"]):
-        raise ConfigInvalid("--bytes", "needs --rendered, and cannot be used with --json")
+        raise ConfigInvalid("--bytes", "the option needs --rendered and cannot be used with --json; change the options")
     found = find_session(session)
     check_agent(found, agent)
     directory = found.directory / "agents" / (agent or MAIN)
@@ -109,9 +109,11 @@ def _history_of(session: SessionDirectory, directory: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as exc:
-        raise ConfigInvalid("--agent", f"{directory.name!r} of session {session.id} has no transcript yet") from exc
+        raise ConfigInvalid(
+            "--agent", f"agent {directory.name!r} of session {session.id} has no transcript yet; try again later"
+        ) from exc
     except TranscriptCorrupt as exc:
-        raise ConfigInvalid(str(directory / TRANSCRIPT), f"is damaged, {exc}") from exc
+        raise ConfigInvalid(str(directory / TRANSCRIPT), f"the file is damaged, {exc}; run `coterie doctor`") from exc
 
 
 def check_agent(session: SessionDirectory, agent: str | None) -> None:

@@ -271,7 +271,7 @@ def find_turn(transcript: Path, number: int) -> tuple[ReplayedTurn, int]:
             found, count = turn, count + 1
         numbers.append(turn.number)
     if found is None:
-        there = f"it has turns {numbers[0]} to {numbers[-1]}" if numbers else "no model call has been answered yet"
+        there = f"choose one from {numbers[0]} to {numbers[-1]}" if numbers else "no model call has been answered yet"
         raise ConfigInvalid("--turn", f"turn {number} is not in the transcript; {there}")
     return found, count
 

@@ -46,7 +46,7 @@ def list_mailboxes(*, session: str | None, is_json: bool) -> None:
         head = ("NAME", "STATE", "START", "WAITING", "BYTES", "OLDEST")
         table = align_columns(head, [row.cells(mail.clock.now()) for row in rows], left=2) if rows else []
         if not is_json and not mail.roster.members():
-            click.echo(f"session {mail.session.id} has no agents on its roster", err=True)
+            click.echo(f"session {mail.session.id} has no agents yet; look again later", err=True)
         print_result([row.to_json() for row in rows], table, is_json=is_json)
 
     run_with_mail(session, act)
@@ -67,7 +67,7 @@ def read(*, name: str, is_following: bool, session: str | None, is_json: bool) -
     "--all",
     "is_whole",
     is_flag=True,
-    help="First show the messages that are still stored: unread ones, and read ones that are not yet deleted.",
+    help="First show what happened so far, as far as it is still on disk: stored, delivered, held and dead messages.",
 )
 @session_option
 @json_option

@@ -48,7 +48,7 @@ async def _ask_root(root: RootIdentity, request: MailRequest) -> tuple[DeliveryS
         case NotStored(reason=reason):
             raise click.ClickException(sanitize(reason))
         case answer:
-            raise AssertionError(f"unexpected reply {answer}")
+            raise AssertionError(f"the root (supervisor process) gave an unexpected answer to a mail request: {answer}")
 
 
 _WHERE = {
@@ -124,7 +124,7 @@ def _read_body(limit: int) -> str:
 
 def _check_body(body: str, kind: MessageKind) -> None:
     if not body.strip():
-        raise UsageRefused("the text is empty; give a text to send")
+        raise UsageRefused("the text of the message is empty; give a text to send")
     _check_encoding(body)
     if kind == "task_assignment":
         try:
@@ -138,7 +138,7 @@ def _check_encoding(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as exc:
-        raise UsageRefused("the text is not UTF-8; convert it first") from exc
+        raise UsageRefused("the text of the message is not UTF-8; convert it first") from exc
 
 
 def print_receipt(statuses: tuple[DeliveryStatus, ...], *, is_json: bool) -> None:

@@ -133,7 +133,7 @@ def sweep(*, names: tuple[str, ...], session: str | None, is_json: bool) -> None
     async def act(mail: SessionMail) -> None:
         own = mail.session.id
         if not names and not mail.roster.path.exists():
-            raise UsageRefused(f"session {own} has no roster, so abandoned mail is unknown; give the names to sweep")
+            raise UsageRefused(f"session {own} has no roster (list of agents); give the names of mailboxes to sweep")
         rows = [
             (name, await dead_letter_abandoned(mail.files, mail.dead_letters, name))
             for name in names or find_abandoned(mail.files)

@@ -167,13 +167,13 @@ def _apply(place: MemoryScope, name: str | None, *, is_json: bool) -> None:
     with open_store(place) as store:
         change = find_change(place.directory, name)
         if not change.count("waiting"):
-            raise click.ClickException(f"dream {change.id} has no waiting hunks")
+            raise click.ClickException(f"dream {change.id} has no hunks (single changes) that wait; see --list")
         before = change.count("applied")
         author = Author(by="user", why="memory dream --apply")
         change = apply_hunks(store, change, {hunk.number for hunk in change.hunks}, author)
     _show(change, is_json=is_json)
     if change.count("applied") == before:
-        raise click.ClickException(f"no hunk of dream {change.id} could be applied")
+        raise click.ClickException(f"no hunk (single change) of dream {change.id} could be applied; see above")
 
 
 def _dream(place: MemoryScope, model: str | None, script: Path | None, *, is_dry: bool, is_json: bool) -> None:

@@ -29,8 +29,7 @@ def extract(*, session: str, script: Path | None, is_json: bool) -> None:
     """
     found = SessionDirectory.find(session)
     if is_running(found):
-        reason = "it extracts memories when its agent finishes"
-        raise UsageRefused(f"session {found.id} is running: {reason}; run this command after its end")
+        raise UsageRefused(f"session {found.id} is running and saves memories itself; run this command after its end")
     done = trio.run(run_offline_job, offline_job_request(found, MAIN, ExtractJob(), script))
     event = _extracted(found, done)
     facts = {"session": found.id, **{name: getattr(event, name) for name in event.__struct_fields__}}

@@ -82,7 +82,7 @@ def recall(
     With --json, prints one line of JSON for each query.
     """
     if (query is None) == (queries is None):
-        raise click.UsageError("give either QUERY or --queries FILE")
+        raise click.UsageError("give either QUERY or --queries FILE, and not both")
     asked = _read(queries) if queries is not None else [query or ""]
     settings = load_settings(Path.cwd(), {}, os.environ).memory.recall
     with open_store(place) as store, closing(Bm25Ranker.open(place.directory)) as ranker:
@@ -131,7 +131,7 @@ class _RecallPrinter:
         if self.has_heading:
             click.echo(click.style(one_line(query), bold=True))
         if not found:
-            click.echo("no memory matches", err=True)
+            click.echo("no memory matches the query; try other words", err=True)
         for ranked in found:
             about = one_line(_about(self._store, ranked.path))
             click.echo(f"{ranked.score:8.3f}  {sanitize(ranked.path)}  {about}")
@@ -141,7 +141,7 @@ class _RecallPrinter:
         if found is None:
             click.echo(sanitize(f"the model could not choose: {why}; using the local ranker"), err=True)
         elif why and not self.is_json:
-            click.echo(f"chosen by {why}", err=True)
+            click.echo(f"the memories were chosen by {why}", err=True)
         self.show(query, self.rank(query) if found is None else found)
 
 

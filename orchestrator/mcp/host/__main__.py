@@ -1,6 +1,6 @@
 """Main module of the MCP host, the process that runs the MCP servers of one session and calls their tools for agents.
 
-Arguments: descriptors of the socket to the root (supervisor process), with which it exits, and of the agents' socket.
+Arguments: descriptors of the socket to the root (supervisor), whose end ends the host, and of the agents' listener.
 """
 
 import hmac
@@ -35,7 +35,7 @@ from coterie.orchestrator.processes.linux import set_title
 
 @attrs.define(eq=False)
 class ConnectionPool:
-    """Connections to the MCP servers, opened when needed: one per server, or one per agent for unshared servers."""
+    """Connections to MCP servers, opened when needed: one per shared server, one per agent for an unshared server."""
 
     request: OpenServers
     nursery: trio.Nursery
@@ -71,7 +71,8 @@ class ConnectionPool:
         except ServerGone:
             listed[server.name] = ListedServer(name=server.name)  # already reported by the connection
         except ToolListFailed as exc:
-            listed[server.name] = ListedServer(name=server.name, left_out=(f"all of its tools: {exc}",))
+            left_out = (f"all of its tools: {exc}",)
+            listed[server.name] = ListedServer(name=server.name, left_out=left_out, failure=str(exc))
         if not server.config.is_shared:
             # Each agent gets a connection of its own on its first call.
             self._connections.pop((server.name, None)).scope.cancel()
@@ -120,7 +121,7 @@ async def _serve(root_socket: socket.socket, call_socket: socket.socket) -> None
 
 
 async def _serve_agent(pool: ConnectionPool, stream: trio.SocketStream) -> None:
-    """Handle one request: call a tool, or keep an agent's servers until it disconnects. Invalid peers get no reply."""
+    """Handle one request: call a tool, or wait until an agent disconnects and stop the servers that only it uses."""
     async with stream:
         try:
             check_uid(read_credentials(stream))

@@ -1,4 +1,4 @@
-"""Connection of the MCP host (process that runs MCP servers) to one server: opened by a call, reopened after a loss."""
+"""Connection of the MCP host (process that runs MCP servers) to one server, opened when needed, also after a loss."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -28,7 +28,7 @@ FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
 PAGES = 50
 """Maximum number of pages of a server's tool list that are requested; further pages are ignored."""
 CONNECTING = 30.0
-"""Timeout in seconds to connect to an HTTP server, and to send a request to it."""
+"""Timeout in seconds to open a TCP connection to an HTTP server, and to write a request; replies have other limits."""
 _CHECK_EFFECT = "It is unknown if the call was executed; check its effect before you repeat it."
 _SESSION_OVER = "Session terminated"
 """Text of the `MCPError` that the `mcp` package raises if the server has dropped the HTTP session."""
@@ -65,7 +65,7 @@ class McpConnection:
     log: Path
     send: Callable[[ServerStateChanged], None]
     owner: str | None = None
-    """Name of the only agent that uses the connection; None if all agents share it."""
+    """Name of the only agent that uses the connection; None if all agents share it, or if it only lists the tools."""
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     """Cancel scope of `run`; cancel it to close the connection permanently."""
     failure: str = attrs.field(default="", init=False)
@@ -78,7 +78,7 @@ class McpConnection:
     _not_before: float = attrs.field(default=0.0, init=False)
 
     async def run(self) -> None:
-        """Open the connection whenever a call needs it, until cancelled; on return all server processes have ended."""
+        """Open the connection when a caller needs it, until cancelled; on return its server process has ended."""
         with self.scope:
             while True:
                 await self._is_requested.wait()
@@ -86,7 +86,7 @@ class McpConnection:
                 await self._stay_connected()
 
     async def call(self, tool: str, arguments: dict[str, Any], seconds: float) -> ToolCalled | CallFailed:
-        """Call *tool*, connecting first if necessary; return its result or an error. Cancellation cancels the call."""
+        """Connect if needed, and call *tool* with a timeout of *seconds*; return its result, or an error as a value."""
         name = self.server.name
         try:
             live = await self._connected()
@@ -112,7 +112,7 @@ class McpConnection:
             return ToolCalled(text=f"The MCP server {name} sent an invalid reply; tell the user: {text}", is_error=True)
 
     async def tools(self) -> tuple[list[Tool], str]:
-        """Return the server's tools and its instructions ("" if none). Raises `ServerGone` and `ToolListFailed`."""
+        """Return the server's tools and instructions. Raises `ServerGone` without connection, and `ToolListFailed`."""
         live = await self._connected()
         tools: list[Tool] = []
         cursor: str | None = ""
@@ -124,7 +124,7 @@ class McpConnection:
                     if not (cursor := page.next_cursor):
                         break
         except trio.TooSlowError as exc:
-            raise ToolListFailed(f"the server did not list them within {self.limit:g} seconds; check it") from exc
+            raise ToolListFailed(f"the server did not list its tools in {self.limit:g} seconds; check it") from exc
         except Exception as exc:
             raise ToolListFailed(self.server.redact(" ".join(str(exc).split()))) from exc
         return tools, live.client.instructions or ""
@@ -134,7 +134,7 @@ class McpConnection:
         if self._live is None:
             if self._settled is None:
                 if (wait := self._not_before - trio.current_time()) > 0:
-                    raise ServerGone(f"{self.failure}; the next connection attempt is possible in {wait:.0f} seconds")
+                    raise ServerGone(f"connecting failed, {self.failure}; the next attempt can begin in {wait:.0f} s")
                 self._settled = trio.Event()
                 self._is_requested.set()
             await self._settled.wait()
@@ -235,4 +235,4 @@ async def _lost_by_process(transport: StdioTransport, ended: Callable[[], Awaita
         with trio.move_on_after(CLOSE_TIMEOUT if not transport.problem else 0):
             await trio.sleep_forever()
         nursery.cancel_scope.cancel()
-    return reason or transport.problem or "it closed its standard output without exiting; check its program"
+    return reason or transport.problem or "the server closed its standard output without exiting; check its program"

@@ -21,9 +21,9 @@ from coterie.orchestrator.mcp.host_protocol import ServerSpec
 from coterie.process_identity import wait_ended
 
 LOG_LIMIT = 1024 * 1024
-"""Maximum number of bytes of a server's standard error that are written to its log."""
+"""Maximum number of bytes of standard error that one server process can write to its log."""
 LONGEST_LINE = 2_000
-"""Maximum number of bytes of one logged line of standard error; a longer line is cut."""
+"""Maximum number of bytes of one logged line of standard error; a longer line is cut or split."""
 GRACE = 2.0
 """Seconds to wait for the end of a server after each step to stop it: closing stdin, SIGTERM, SIGKILL."""
 STDERR_DRAIN_SECONDS = 0.2
@@ -63,7 +63,7 @@ class ServerProcess:
         return f"{how}: {self.last_line}" if self.last_line else how
 
     async def keep_errors(self, stream: trio.lowlevel.FdStream, log: Path) -> None:
-        """Copy the server's standard error from *stream* to *log* until it ends; drop all bytes above `LOG_LIMIT`."""
+        """Copy the server's standard error, without secrets, from *stream* to *log*, up to `LOG_LIMIT` bytes."""
         rest = b""
         with contextlib.closing(Appender.open(log)) as appender:
             async for chunk in stream:
@@ -137,7 +137,7 @@ def _start(server: ServerSpec, environment: Mapping[str, str]) -> "subprocess.Po
             start_new_session=True,
         )
     except (OSError, ValueError) as exc:
-        raise CannotStart(f"its program did not start; correct `command` or `cwd`: {server.redact(str(exc))}") from exc
+        raise CannotStart(f"the program did not start; correct `command` or `cwd`: {server.redact(str(exc))}") from exc
 
 
 LONGEST_MESSAGE = 32 * 1024 * 1024
@@ -203,7 +203,9 @@ class StdioTransport:
                 del gathered[: end + 1]
                 begin = 0
             if len(gathered) > LONGEST_MESSAGE:
-                self.problem = f"it wrote a line of over {LONGEST_MESSAGE // 1024**2} MB, the limit of one message"
+                self.problem = (
+                    f"the server wrote a line of over {LONGEST_MESSAGE // 1024**2} MB, the limit of one message"
+                )
                 return
 
     def _read(self, line: bytes) -> SessionMessage | None:
@@ -214,5 +216,5 @@ class StdioTransport:
         except ValueError:
             self._other_lines += 1
             if self._other_lines > MAX_OTHER_LINES:
-                self.problem = f"it wrote over {MAX_OTHER_LINES:,} lines that are not messages; use stderr for logs"
+                self.problem = f"the server wrote over {MAX_OTHER_LINES:,} lines that are no messages; log to stderr"
             return None

@@ -28,7 +28,7 @@ LONGEST_DESCRIPTION = 2_000
 LARGEST_SCHEMA = 32_000
 """Maximum size of a tool's input schema, in bytes; a tool with a larger schema is left out."""
 LARGEST_LIST = 200_000
-"""Maximum size of one server's tools with schemas and descriptions, in bytes; further tools are left out."""
+"""Maximum sum of bytes of schemas and characters of descriptions of one server's tools; further tools are left out."""
 _NOT_ON_TOP = ("oneOf", "anyOf", "allOf")
 """JSON Schema keywords that the model API does not accept at the top level of a tool's input schema."""
 

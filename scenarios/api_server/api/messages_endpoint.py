@@ -30,12 +30,12 @@ from coterie.scenarios.api_server.script.script_signals import ScriptSignals
 
 @attrs.frozen(kw_only=True)
 class ServerOptions:
-    """Options of an embedded server. Servers with equal options give equal answers to equal requests."""
+    """Options of an embedded server. Servers with equal options give equal answers to equal sequences of requests."""
 
     script: Script
     seed: int = 0
     is_strict: bool = True
-    """True to refuse each request that the real API refuses; False to accept any value of a documented parameter."""
+    """True to check requests by all known rules of the real API; False to check only that a reply can be computed."""
     rates: RateLimits = attrs.field(factory=RateLimits)
     models: ModelTable = attrs.field(factory=known_models)
     token: str = attrs.field(factory=lambda: secrets.token_urlsafe(24))
@@ -95,7 +95,7 @@ class MessagesEndpoint:
     async def answer(self, exchange: ApiExchange) -> None:
         """Answer one `POST /v1/messages` request.
 
-        Raises `ApiError` for an invalid request or an injected error, and `ClientGone` if the client disconnects.
+        Raises `ApiError` for a refused request or an injected error, and `ClientGone` if the client disconnects.
         """
         call = self._call(exchange)
         exchange.facts["stream"] = call.stream

@@ -48,7 +48,7 @@ class IdGenerator:
 def reply_key(caller: ApiCaller, turn: int, body_digest: bytes) -> str:
     """Return the text that identifies a reply: agent, purpose and turn.
 
-    For a client without these headers, it is the hash of the request's body and the turn. The incarnation (the number
+    If the request has no agent or turn header, it is the hash of the body and the *turn*. The incarnation (number
     of the agent's process) is not included, because an agent that is resumed after a crash must get the same ids again.
     """
     if caller.agent is None or caller.turn is None:
@@ -69,7 +69,7 @@ class BuiltResponse:
     output_tokens: int = 0
     thinking_tokens: int = 0
     cut_input: str | None = None
-    """Truncated JSON input of the last block if this is a tool call that `max_tokens` interrupted; None otherwise."""
+    """Truncated JSON input of the last block if this is a tool call that a token limit interrupted; None otherwise."""
 
 
 def build_response(
@@ -77,8 +77,8 @@ def build_response(
 ) -> BuiltResponse:
     """Build the message of a *selected* reply; its ids derive from *key*, a result of `reply_key`.
 
-    Thinking is omitted if the request or the model disables it. The reply ends at a stop sequence, at `max_tokens` or
-    when the context window is full after *prompt_tokens* and the reply, with the stop reasons of the API.
+    Thinking is omitted unless the request enables it or the model always thinks. The reply ends at a stop sequence, at
+    `max_tokens` or when *prompt_tokens* and the reply fill the context window, with the stop reasons of the API.
     """
     reply, config = selected.reply, call.params.get("thinking")
     kind = config.get("type") if isinstance(config, dict) else None

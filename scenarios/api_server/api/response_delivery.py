@@ -31,7 +31,7 @@ def encode_event(kind: str, **fields: Any) -> bytes:
 def message_events(message: dict[str, Any], cut_input: str | None = None) -> Iterator[bytes]:
     """Yield all events of *message*, from message_start to message_stop.
 
-    *cut_input* is the truncated JSON input of the last block, a tool call cut by max_tokens.
+    *cut_input* is the truncated JSON input of the last block, a tool call cut at a token limit; None otherwise.
     """
     usage = message["usage"]
     opening = {**message, "content": [], "stop_reason": None, "stop_sequence": None, "stop_details": None}
@@ -76,7 +76,7 @@ def _pieces(text: str) -> list[str]:
 
 
 STATUS = {"rate_limit": (429, "rate_limit_error"), "overloaded": (529, "overloaded_error"), "error": (500, "api_error")}
-"""HTTP status and error type of the fault kinds that send an error instead of the reply."""
+"""Default HTTP status and error type of the fault kinds that send an error instead of the reply."""
 
 
 async def inject_before(fault: HttpFault, respond: Responder) -> None:

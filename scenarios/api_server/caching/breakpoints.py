@@ -49,9 +49,9 @@ def find_breakpoints(call: ApiRequest, prompt: PromptDigest) -> tuple[Breakpoint
 
 
 def _on_server_tool_results(call: ApiRequest, prompt: PromptDigest, markers: list[Breakpoint]) -> list[Breakpoint]:
-    """Return the breakpoint that the API adds on the last server tool result of a request with breakpoints.
+    """Return the breakpoint that the API adds on the last server tool result, in a list; empty if it adds none.
 
-    The added breakpoint counts towards no limit, and the order of lifetimes does not apply to it.
+    The API adds it only to a request with breakpoints. It is exempt from their maximum number and order of lifetimes.
     """
     types = {kind for kind in call.block_types if kind.endswith(SERVER_RESULT)}
     if not markers or not types:
@@ -61,7 +61,7 @@ def _on_server_tool_results(call: ApiRequest, prompt: PromptDigest, markers: lis
 
 
 def _marked_blocks(call: ApiRequest) -> Iterator[tuple[str, Block]]:
-    """Yield every block with `cache_control`, with its path in the request, in the order tools, system, messages."""
+    """Yield every top-level block with `cache_control`, with its path. Raises `ApiError` (400) for a nested one."""
     for section, blocks in (("tools", call.tools), ("system", call.system)):
         for index, block in enumerate(blocks):
             if block.get("cache_control") is not None:
@@ -130,7 +130,7 @@ def _check_order(markers: list[tuple[str, Ttl]]) -> None:
 def _automatic(call: ApiRequest, prompt: PromptDigest, markers: list[Breakpoint]) -> Breakpoint | None:
     """Return the breakpoint for a top-level `cache_control`, on the last block that can have one.
 
-    None if the parameter is absent, if no block can have a breakpoint, or if that block has an equal one already.
+    None if the parameter is absent, if no block can have one, or if that block has one with the same lifetime already.
     """
     control = call.params.get("cache_control")
     if control is None:

@@ -29,7 +29,7 @@ class _Remembered:
 class CacheDiagnoser:
     """Compares the prompt of a request with that of an earlier reply, and reports the first difference.
 
-    It stores the prompts of recent replies; the least recently used are removed first.
+    It stores prompt hashes for recent replies; the least recently used are removed first.
     """
 
     messages_limit: int = 10_000
@@ -42,7 +42,7 @@ class CacheDiagnoser:
         return len(self._messages)
 
     def remember(self, message_id: str, model_id: str, prompt: PromptDigest) -> None:
-        """Store the prompt that the reply *message_id* answered, for comparison with later prompts."""
+        """Store hashes of the prompt that the reply *message_id* answered, for comparison with later prompts."""
         self._forget(message_id)
         self._messages[message_id] = remembered = _remembered(model_id, prompt)
         self._positions += remembered.size
@@ -52,8 +52,8 @@ class CacheDiagnoser:
     def diagnose(self, previous_id: str | None, model_id: str, prompt: PromptDigest) -> dict[str, Any] | None:
         """Return the `diagnostics` object of a reply: the reason why the prompt of *previous_id* was not reused.
 
-        None if that prompt is a prefix of *prompt*, or if *previous_id* is None. `cache_missed_input_tokens` is the
-        number of tokens after the shared prefix.
+        None if that prompt is a prefix of *prompt*, or if *previous_id* is None; an unknown id is a reason too.
+        `cache_missed_input_tokens`, if present, is the number of tokens after the shared prefix.
         """
         if previous_id is None:
             return None

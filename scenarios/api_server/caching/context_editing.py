@@ -130,11 +130,11 @@ _Edit = _ClearThinking | _ClearToolUses
 
 @attrs.frozen(kw_only=True, eq=False)
 class EditedConversation:
-    """The messages of a request after context editing, and the effect of the edits."""
+    """The messages of a request after context editing, the applied edits, and the token counts before and after."""
 
     messages: tuple[RequestMessage, ...]
     applied: tuple[dict[str, Any], ...]
-    """One object for each edit that changed the conversation, in the form of `applied_edits`."""
+    """One JSON object for each edit that changed the conversation, as in the response field `applied_edits`."""
     original_tokens: int
     edited_tokens: int
 
@@ -162,7 +162,7 @@ def apply_edits(call: ApiRequest, deleted: Collection[str] = ()) -> EditedConver
 
 
 def clears_thinking(call: ApiRequest) -> bool:
-    """True if an edit of the request clears thinking, which replaces the model's default handling of old thinking."""
+    """True if the request has an edit of thinking, even to keep all; it replaces the default clearing of the model."""
     return any(isinstance(edit, _ClearThinking) for edit in _read_edits(call))
 
 
@@ -266,7 +266,7 @@ def _blocks_by_id(messages: Sequence[RequestMessage], kind: str, key: str) -> di
 
 
 def _replace(block: Block, edit: _ClearToolUses, replaced: dict[int, Block]) -> int:
-    """Store a shorter replacement of *block* in *replaced* and return the saved tokens; 0 if none is shorter."""
+    """Store a shorter copy of *block* in *replaced*, by `id(block)`; return the saved tokens, 0 if none is stored."""
     if block["type"] == "tool_result":
         smaller = {**block, "content": [{"type": "text", "text": PLACEHOLDER}]}
     elif edit.clear_tool_inputs is True or block.get("name") in (edit.clear_tool_inputs or ()):

@@ -11,7 +11,7 @@ from coterie.scenarios.api_server.caching.breakpoints import Breakpoint, Ttl
 from coterie.scenarios.api_server.caching.prompt_digest import PromptDigest
 
 LOOKBACK = 20
-"""Maximum number of positions that a lookup checks, from a breakpoint backwards, including the breakpoint itself."""
+"""Maximum number of steps of a lookup, the breakpoint included; a step is a block or a run of tool blocks."""
 LIFE: Mapping[Ttl, float] = {"5m": 300.0, "1h": 3600.0}
 """Lifetime in seconds of an entry, from the start of the last request that wrote or read it."""
 
@@ -21,7 +21,7 @@ class CacheResult:
     """Cache result of one request; the four token counts add up to the prompt."""
 
     hit: int | None
-    """Index of the last block of the longest cached prefix; None if no prefix is cached."""
+    """Index of the last block of the longest cached prefix that the lookup found; None if it found none."""
     read: int
     write_5m: int
     write_1h: int
@@ -31,7 +31,7 @@ class CacheResult:
     started: float
     """Start of the request in seconds since the epoch; the lifetimes of its cache entries begin then."""
     deleted: int | None
-    """Tokens that cache edits removed from the cached prefix; None without such edits."""
+    """Tokens removed by the cache edits that come after the cached prefix; None if the request has no cache edits."""
 
 
 @attrs.define
@@ -56,7 +56,7 @@ class PromptCache:
         return len(self._entries)
 
     def look_up(self, prompt: PromptDigest, markers: Sequence[Breakpoint], *, minimum: int, now: float) -> CacheResult:
-        """Find the longest cached prefix of *prompt*, and divide its tokens into read, written and uncached.
+        """Find the longest prefix cached at most `LOOKBACK` steps before a breakpoint; count tokens read and written.
 
         *now* is the start of the request. A breakpoint in *markers* after fewer than *minimum* tokens has no effect.
         Renews the lifetime of the entries that it finds, but stores none; call `publish` for that.
@@ -98,7 +98,7 @@ class PromptCache:
         self._trim(started)
 
     def _look_back(self, prompt: PromptDigest, index: int, now: float) -> int:
-        """Return the index of the nearest cached prefix at or before *index* and renew its lifetime; -1 without one."""
+        """Renew the nearest cached prefix within `LOOKBACK` steps up to *index*; return its index, -1 without one."""
         earliest, at = prompt.runs[index] - LOOKBACK, index
         while at >= 0 and prompt.runs[at] > earliest:
             entry = self._entries.get(prompt.digests[at])

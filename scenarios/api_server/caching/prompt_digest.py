@@ -30,7 +30,7 @@ WEB_TOOLS = ("web_search_", "web_fetch_")
 RUNS = ("tool_use", "tool_result")
 """Consecutive blocks of one of these types in a message count as one step of the cache lookup."""
 RICH = frozenset({"image", "document", "search_result", "tool_result"})
-"""Types of blocks that can contain an image or enable citations."""
+"""Types of blocks that can be or contain an image, or enable citations."""
 
 # The byte before a block gives its role; a capital letter marks the first block of a message.
 _FRAMES = {"user": (b"U", b"u"), "assistant": (b"A", b"a"), "system": (b"Y", b"y")}
@@ -58,7 +58,7 @@ class PromptDigest:
     """Hash of tool choice, thinking, effort and output format, which change the prompt beyond its text."""
     applied_edits: tuple[dict[str, Any], ...] = ()
     cleared_tokens: int = 0
-    """Tokens removed by context editing."""
+    """Tokens removed by the edits of the parameter `context_management`."""
     deletions: tuple[tuple[int, int], ...] = ()
     """Index of each `cache_edits` block, with the tokens of the tool results that this block is the first to delete."""
 
@@ -106,7 +106,7 @@ class _Chain:
         self.digest = blake2b(self.digest + _settings.encode(settings), digest_size=DIGEST_SIZE).digest()
 
     def extend(self, blocks: Iterable[Block], first: bytes, rest: bytes) -> None:
-        """Append the blocks of one message, or of one section outside the messages.
+        """Append the blocks of one message, of the tools, or of the system prompt.
 
         *first* and *rest* are hashed before the first block and before each other block, to include the role in the
         digest.
@@ -145,7 +145,7 @@ class _Chain:
 
 
 def build_prompt_digest(call: ApiRequest, *, cache_edits_beta: str | None = None) -> PromptDigest:
-    """Build the prompt that the model would read for *call*, after context editing and cache edits.
+    """Return the digest of the prompt that the model would read for *call*, after context editing and cache edits.
 
     *cache_edits_beta* is the beta header value that permits cache edits. Raises `ApiError` (400) for an invalid edit.
     """

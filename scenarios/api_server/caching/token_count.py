@@ -30,7 +30,7 @@ IMAGE = 1_600
 DOCUMENT = 2_000
 """Tokens of a PDF page, or of a document that the server cannot read."""
 TOOL_BLOCK = 4
-"""Tokens of a `tool_use` or `tool_result` block in addition to its content."""
+"""Tokens of a `tool_use` or `tool_result` block in addition to those of its name, input or content."""
 
 _encoder = msgspec.json.Encoder()
 

@@ -13,7 +13,7 @@ import trio
 from coterie.scenarios.api_server.request.errors import ApiError, invalid_request
 
 RECEIVE_BYTES = 64 * 1024
-"""Maximum bytes of one read, and of data that is buffered if a client sends more before it has its answer."""
+"""Maximum bytes of one read; also the amount of data sent before an answer after which the server stops reading."""
 
 LINGER_BYTES = 64 * 1024 * 1024
 """Maximum bytes that are read and discarded before the connection closes: twice the largest permitted request body."""
@@ -22,7 +22,7 @@ Headers = Sequence[tuple[str, str]]
 
 
 class ClientGone(Exception):
-    """The client closed or reset the connection, or stopped reading, so no answer can be sent."""
+    """The client closed or reset the connection, stopped reading, or sent no request in time; no answer can be sent."""
 
 
 @attrs.frozen(kw_only=True)
@@ -106,7 +106,7 @@ class HttpConnection:
         return False
 
     async def send_whole(self, status: int, headers: Headers, body: bytes) -> None:
-        """Send a complete answer in one write, with a content-length; the answer to a HEAD request has no body."""
+        """Send a complete answer in one write; without a body for a HEAD request, and for the statuses 204 and 304."""
         length = () if status == 204 else (("content-length", str(len(body))),)
         response = h11.Response(status_code=status, headers=[*headers, *length])
         content = b"" if self._headless or status in (204, 304) else body
@@ -203,7 +203,7 @@ class HttpConnection:
         return bytes(body)
 
     def _collect(self, body: bytearray) -> bool:
-        """Append the received part of the body to *body*; return True if the body is complete."""
+        """Append the received data to *body*; return True at its end. Raises `ApiError` (413) if it is too large."""
         while (event := self._protocol.next_event()) is not h11.NEED_DATA:
             if isinstance(event, h11.EndOfMessage):
                 return True

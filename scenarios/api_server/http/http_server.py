@@ -28,12 +28,12 @@ class Responder:
     """True if bytes of the answer may have been sent, so that its status can no longer change."""
 
     async def send(self, status: int, headers: Sequence[tuple[str, str]], body: bytes) -> None:
-        """Send a complete answer, with a content-length, in one write."""
+        """Send a complete answer in one write, with a content-length unless *status* is 204."""
         self.begun = True
         await self._connection.send_whole(status, headers, body)
 
     async def start(self, status: int, headers: Sequence[tuple[str, str]]) -> None:
-        """Send status and headers of a streamed answer; its body is chunked, or ends with an HTTP/1.0 connection."""
+        """Send status and headers of a streamed answer: chunked, or for HTTP/1.0 ended by closing the connection."""
         self.begun = True
         await self._connection.send_head(status, headers)
 
@@ -42,7 +42,7 @@ class Responder:
         await self._connection.send_part(data)
 
     async def finish(self) -> None:
-        """End the streamed answer; the connection is then ready for another request."""
+        """End the streamed answer, so that the client knows that the body is complete."""
         await self._connection.send_end()
 
     async def abort(self) -> None:

@@ -1,4 +1,4 @@
-"""Parses requests of the Messages API: their JSON body, the client in their headers, and the hashed form of a block."""
+"""Parses requests of the Messages API (JSON body, HTTP headers of the client), and encodes blocks for hashing."""
 
 import functools
 from collections.abc import Mapping
@@ -29,8 +29,7 @@ class ApiCaller:
     incarnation: int | None = None
     purpose: str = "turn"
     turn: int | None = None
-    """Number of the agent's model call for this purpose, from 1; a retry has the same number. None if it was not sent.
-    """
+    """Number of the agent's model call for `purpose`, from 1; a retry repeats it. None if the client sends none."""
     retry: int = 0
     """Number of earlier attempts of this request by the Anthropic SDK; 0 for the first attempt."""
 
@@ -209,7 +208,7 @@ def _number(headers: Mapping[str, str], name: str) -> int | None:
 def canonical_block(block: Block) -> bytes:
     """Return compact JSON of *block* without `cache_control`, as hashed for the prompt cache and thinking signatures.
 
-    The order of keys is kept, because it is part of the cache key.
+    The order of keys is kept, as it is part of the cache key. Text content of a tool result becomes a text block.
     """
     # Fast path for most blocks of a history; this runs for every block.
     if "content" not in block and "cache_control" not in block:

@@ -48,7 +48,7 @@ SIGNED: Mapping[str, Fields] = {
     "thinking": {"signature": str},
     "redacted_thinking": {"data": str},
 }
-"""Fields that contain the signature of a thinking block, by block type; strict mode requires them."""
+"""Field that contains the signature of a thinking block, by block type; strict mode (all API rules) requires it."""
 
 SOURCES: Mapping[str, Mapping[str, Fields]] = {
     "image": {
@@ -90,7 +90,7 @@ def quoted(names: Iterable[str]) -> str:
 
 
 def blocks_have_their_fields(call: ApiRequest) -> None:
-    """Check that every block has the fields of its type that the server needs to pair tools, count tokens and cache."""
+    """Check that blocks have the fields needed to pair tool calls with results, to count tokens, and to cache."""
     for index, block in enumerate(call.system):
         _has_fields(block, f"system.{index}")
     for path, block in _blocks(call, FIELDS):
@@ -119,7 +119,7 @@ def thinking_is_signed(call: ApiRequest) -> None:
 
 
 def sources_are_complete(call: ApiRequest) -> None:
-    """Check that images and documents have a known source type with all its fields."""
+    """Check that images and documents have a known source type with all its fields and a permitted media type."""
     for path, block in itertools.chain(_blocks(call, SOURCES), _parts(call)):
         if block["type"] not in SOURCES:
             continue

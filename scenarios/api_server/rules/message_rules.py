@@ -11,7 +11,7 @@ OWNERS = {
     "server_tool_use": "assistant",
     "cache_edits": "user",
 }
-"""Role of the only messages that may contain a block type; `tool_rules` checks tool calls and results."""
+"""Role that a message must have to contain a block of each type; `tool_rules` checks tool calls and results."""
 
 CONTINUABLE = frozenset({"server_tool_use", "compaction"})
 """Block types that mark a last assistant message as a paused reply sent back, not as a prefill (a started reply)."""
@@ -25,7 +25,7 @@ def first_message_is_from_user(call: ApiRequest) -> None:
 
 
 def prefill_is_allowed(call: ApiRequest) -> None:
-    """Check that the last message is from the user, if the model cannot continue a started reply (a prefill)."""
+    """Check that the last message is not a started reply of the assistant (prefill), if the model refuses prefills."""
     turns = [message for message in call.messages if message.role != "system"]
     if "prefill" not in call.model.refuses or not turns or turns[-1].role != "assistant":
         return
@@ -36,7 +36,7 @@ def prefill_is_allowed(call: ApiRequest) -> None:
 
 
 def nothing_is_empty(call: ApiRequest) -> None:
-    """Check that no message and no text block is empty; only a last message of the assistant may be empty."""
+    """Check that no user or assistant message and no text block is empty, except a last message of the assistant."""
     if any(_is_empty_text(block) for block in call.system):
         raise invalid_request("system: text content blocks must be non-empty")
     last = len(call.messages) - 1
@@ -53,7 +53,7 @@ def nothing_is_empty(call: ApiRequest) -> None:
 
 
 def block_positions_are_valid(call: ApiRequest) -> None:
-    """Check that blocks have the right role; the newest API version also restricts documents and citations."""
+    """Check the role of blocks; the newest API version also refuses assistant documents and user citations."""
     is_newest = call.caller.version == NEWEST_VERSION
     for number, message in enumerate(call.messages):
         for index, block in enumerate(message.content):

@@ -47,7 +47,7 @@ def values_have_their_type(call: ApiRequest) -> None:
 
 
 def sampling_is_allowed(call: ApiRequest) -> None:
-    """Check that the API version and the model allow `temperature`, `top_p` and `top_k` if the request has them."""
+    """Check that `temperature`, `top_p` and `top_k`, if present, are in range and allowed by API version and model."""
     for name in SAMPLING:
         value = call.params.get(name)
         if value is None:
@@ -116,7 +116,7 @@ def max_tokens_fit_the_model(call: ApiRequest) -> None:
 
 
 def prewarming_asks_for_no_output(call: ApiRequest) -> None:
-    """Check that a request with `max_tokens: 0`, which only fills the cache, has no parameter for the output."""
+    """Check that a request with `max_tokens: 0`, which only fills the cache, has no parameter such as `stream`."""
     if call.max_tokens > 0:
         return
     if call.stream:

@@ -14,7 +14,7 @@ SHAPES: tuple[Rule, ...] = (
     block_rules.blocks_have_their_fields,
     tool_rules.every_tool_use_has_its_result,
 )
-"""Rules of strict and of lenient mode, because no reply can be computed for a request that breaks one of them."""
+"""Rules checked in both strict and lenient mode, because no reply can be computed for a request that breaks one."""
 
 PARAMETERS: tuple[Rule, ...] = (
     parameter_rules.sampling_is_allowed,
@@ -51,8 +51,8 @@ that breaks one, although a reply could be computed.
 def check_request(call: ApiRequest, *, strict: bool, counting: bool = False) -> None:
     """Raise `ApiError` (400) for the first rule of the API that *call* breaks.
 
-    Without *strict* (lenient mode), any value of a documented parameter is accepted; unknown parameters are always
-    accepted. *counting* skips the rules on `max_tokens`, which a request to count tokens does not have.
+    Without *strict* (lenient mode), only the rules in `SHAPES` are checked. Unknown parameters are always accepted.
+    *counting* skips the rules on `max_tokens`, which a request to count tokens does not have.
     """
     rules = list(SHAPES)
     if strict:

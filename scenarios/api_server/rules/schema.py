@@ -54,7 +54,7 @@ class _Extent:
 
 @attrs.define(eq=False)
 class _SchemaCheck:
-    """Check of one schema and all its sub-schemas; each referenced definition is checked only once."""
+    """Check of one schema and all its sub-schemas; a definition with several references is followed only once."""
 
     root: Any
     known: dict[str, _Extent] = attrs.field(factory=dict)
@@ -223,7 +223,7 @@ def _is_of_type(value: Any, kind: Any) -> bool:
 
 
 def _is_same(value: Any, other: Any) -> bool:
-    """Compare JSON values: 1 equals 1.0, but true does not equal 1."""
+    """Return True if two JSON values are equal: 1 equals 1.0, but true does not equal 1."""
     if isinstance(value, bool) or isinstance(other, bool):
         return value is other
     return bool(value == other)

@@ -23,7 +23,7 @@ KINDS: tuple[ThinkingKind, ...] = ("thinking", "omitted", "redacted")
 
 @attrs.frozen(kw_only=True)
 class ThinkingSignature:
-    """Content of a signature: the model, and keyed hashes of the block's text and of the conversation before it."""
+    """Content of a signature: kind of block, model, and keyed hashes of the text and of the conversation before it."""
 
     kind: ThinkingKind
     model: str
@@ -87,8 +87,7 @@ BOUND_FIELDS = {
     "thinking": ("signature",),
     "redacted_thinking": ("data",),
 }
-"""Fields of an assistant's block that are part of the conversation hash; clients may reorder, add or omit other fields.
-"""
+"""Fields of each type of assistant block that the conversation hash includes; of other block types, all fields."""
 
 CANNOT_BE_MODIFIED = (
     "`thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified. "
@@ -122,7 +121,7 @@ class ThinkingSigner:
         return self._signature("redacted", call, thinking_text, earlier_blocks)
 
     def remember(self, tool_use_ids: Iterable[str], blocks: Sequence[Block]) -> None:
-        """Store the thinking in the reply *blocks* by its tool calls, so that `check` detects missing blocks."""
+        """Store the signatures of thinking in *blocks*, a reply, by its tool call ids, so that `check` finds gaps."""
         signed = tuple(_signed(block) for block in blocks if block["type"] in SIGNED_IN)
         for name in tool_use_ids if signed else ():
             self._replies[name] = signed
@@ -133,7 +132,8 @@ class ThinkingSigner:
     def check(self, call: ApiRequest) -> None:
         """Raise `ApiError` (400) for the first thinking block that is changed, missing or from another conversation.
 
-        Blocks of other models are ignored. *call* must have passed the rules of lenient mode.
+        Blocks of other models are ignored. The conversation is compared only if the model has `binds_thinking`.
+        *call* must have passed the rules of lenient mode.
         """
         runs = merged_runs(call.messages) if self._replies else []
         thinking = call.params.get("thinking") or {}
@@ -192,7 +192,7 @@ class ThinkingSigner:
                 _extend(prefix, message.role, [block])
 
     def _check_complete(self, run: MessageRun, call: ApiRequest) -> None:
-        """Check that *run*, whose tool calls are answered, has all thinking blocks of its stored replies, in order."""
+        """Raise `ApiError` (400) unless *run*, assistant messages, has all thinking of its stored replies, in order."""
         expected = self._remembered_thinking(run, call.model.id)
         if not expected:
             return

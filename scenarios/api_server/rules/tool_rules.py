@@ -87,7 +87,7 @@ class MessageRun:
     """Messages of the run, each with its index in the request."""
 
     def blocks(self, *types: str) -> Iterator[tuple[str, Block]]:
-        """Yield the blocks of these *types*, each with its path in the request."""
+        """Yield the blocks whose type is one of *types*, each with its path in the request."""
         for number, message in self.messages:
             for index, block in enumerate(message.content):
                 if block["type"] in types:
@@ -107,14 +107,14 @@ class MessageRun:
 
 
 def merged_runs(messages: Sequence[RequestMessage]) -> list[MessageRun]:
-    """Group consecutive *messages* of the same role, as the API merges them; `system` messages do not split groups."""
+    """Group consecutive *messages* of the same role, as the API merges them; `system` messages are left out."""
     spoken = [(number, message) for number, message in enumerate(messages) if message.role != "system"]
     groups = itertools.groupby(spoken, key=lambda item: item[1].role)
     return [MessageRun(role=role, messages=tuple(group)) for role, group in groups]
 
 
 def every_tool_use_has_its_result(call: ApiRequest) -> None:
-    """Check that the user message after tool calls starts with their results, exactly one for each call."""
+    """Check that tool calls have unique ids, and that the next user message starts with exactly one result for each."""
     if call.block_types.isdisjoint(("tool_use", "tool_result")):
         return
     _tool_blocks_have_their_role(call)

@@ -61,7 +61,7 @@ class HttpFault:
     retry_after: float | None = None
     """Value in seconds of the `retry-after` header of an injected error; None for no header."""
     after: int = 3
-    """Number of stream events sent before the fault."""
+    """Number of stream events sent before a fault of the kind `cut`, `error_event` or `stall`."""
     seconds: float | None = None
     """`slow`: pause before each event of a stream. `stall`: length of the pause; None until the client disconnects."""
     status: int | None = None
@@ -73,13 +73,13 @@ class HttpFault:
     def from_mapping(cls, value: object) -> "HttpFault":
         """Parse a fault of a script or a control request: only the name of a kind, or a mapping with a kind.
 
-        Raises `ValueError` with the problem and the closest known name.
+        Raises `ValueError` with the problem, and for an unknown name with a hint to the known names.
         """
         fields = {"kind": value} if isinstance(value, str) else value
         if not isinstance(fields, Mapping):
             known = known_names_hint("", get_args(HttpFaultKind))
             raise ValueError(  # noqa: TRY004 - one error type for all invalid input
-                f"a fault is a kind or a mapping with a kind; {known}"
+                f"a fault must be the name of a kind, or a mapping with a kind; {known}"
             )
         kind = _kind(fields.get("kind"))
         _check_keys(fields, kind)
@@ -136,7 +136,7 @@ class HttpFaultPlan:
         return self._added
 
     def next_fault(self, caller: ApiCaller, model: str | None = None) -> HttpFault | None:
-        """Return the first fault that matches, if its `probability` is met, and decrement its count; else None."""
+        """Return the first matching fault that passes its `probability` draw, and decrement its count; else None."""
         return next((rule.fault for rule in self._rules.values() if rule.take(caller, model)), None)
 
     def clear(self) -> None:
@@ -152,7 +152,7 @@ class HttpFaultPlan:
 
 
 def _implied(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the default values of a fault; the status and error type of the kind `error` follow from each other."""
+    """Return defaults that depend on the kind of a fault: `seconds` for `slow`; `status` and `error` for `error`."""
     if fields["kind"] == "slow":
         return {"seconds": SLOW_SECONDS}
     if fields["kind"] != "error":
@@ -168,7 +168,7 @@ def _kind(value: object) -> HttpFaultKind:
             found: HttpFaultKind = kind
             return found
     if value is None:
-        raise ValueError(f"a fault needs a kind; {known_names_hint('', get_args(HttpFaultKind))}")
+        raise ValueError(f"a fault has no `kind`; {known_names_hint('', get_args(HttpFaultKind))}")
     raise ValueError(f"unknown fault {value!r}; {known_names_hint(str(value), get_args(HttpFaultKind))}")
 
 
@@ -178,8 +178,8 @@ def _check_keys(fields: Mapping[Any, object], kind: HttpFaultKind) -> None:
             continue
         if key in _CHECKS:
             kinds = sorted(kind for kind, keys in _OWN_KEYS.items() if key in keys)
-            raise ValueError(f"the fault {kind} takes no {key!r}; {key!r} belongs to {', '.join(kinds)}")
-        raise ValueError(f"a fault has no {key!r}; {known_names_hint(str(key), (*_SHARED_KEYS, *_OWN_KEYS[kind]))}")
+            raise ValueError(f"the fault {kind} cannot have {key!r}, a key of {', '.join(kinds)}; remove it")
+        raise ValueError(f"a fault has no key {key!r}; {known_names_hint(str(key), (*_SHARED_KEYS, *_OWN_KEYS[kind]))}")
 
 
 def _text(key: str, value: object) -> str:

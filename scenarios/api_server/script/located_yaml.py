@@ -47,7 +47,7 @@ class YamlNode:
     line: int
     value: "Scalar | tuple[YamlNode, ...] | dict[str, YamlNode]"
     spelling: str = ""
-    """Text of a scalar exactly as written in the file, without quotes; empty for a list or mapping."""
+    """Text of a scalar, before conversion to a number, boolean or null, without quotes; empty for a list or mapping."""
     key_lines: Mapping[str, int] = attrs.field(factory=dict)
 
     def refuse(self, reason: str) -> LineInvalid:
@@ -69,23 +69,23 @@ class YamlNode:
         return self.spelling
 
     def seconds(self) -> float:
-        """Return a number of seconds that is not negative."""
+        """Return the value as a number of seconds. Raises `LineInvalid` if it is negative or not a number."""
         if not isinstance(self.value, int | float) or isinstance(self.value, bool) or self.value < 0:
             raise self.refuse_as("a number of seconds")
         return float(self.value)
 
     def count(self, expected: str = "a whole number from 1") -> int:
-        """Return a whole number of at least 1."""
+        """Return the value as a whole number of at least 1. Raises `LineInvalid` for any other value."""
         if not isinstance(self.value, int) or isinstance(self.value, bool) or self.value < 1:
             raise self.refuse_as(expected)
         return self.value
 
     def times(self) -> int | None:
-        """Return a whole number of at least 1, or None for the word `always`."""
+        """Return the value as a whole number of at least 1, or None if it is the word `always`."""
         return None if self.value == "always" else self.count("a whole number from 1, or always")
 
     def items(self, expected: str = "a list") -> "tuple[YamlNode, ...]":
-        """Return the items of a non-empty list."""
+        """Return the items of the value. Raises `LineInvalid` if it is not a list, or is empty."""
         if not isinstance(self.value, tuple):
             raise self.refuse_as(expected)
         if not self.value:
@@ -93,7 +93,7 @@ class YamlNode:
         return self.value
 
     def fields(self, expected: str = "a mapping") -> "dict[str, YamlNode]":
-        """Return the values of a non-empty mapping."""
+        """Return the values of the mapping by key. Raises `LineInvalid` if the value is not a mapping, or is empty."""
         if not isinstance(self.value, dict):
             raise self.refuse_as(expected)
         if not self.value:
@@ -150,13 +150,13 @@ def read_yaml(text: str, name: str) -> YamlNode | None:
         # The mark may be behind the last line that an editor shows.
         last = len(text.rstrip("\n").split("\n"))
         line = min(exc.problem_mark.line + 1, last) if exc.problem_mark else 1
-        raise LineInvalid(line, f"not valid YAML: {_problem(exc)}") from exc
+        raise LineInvalid(line, f"the text is not valid YAML: {_problem(exc)}") from exc
     except yaml.reader.ReaderError as exc:
         line = text.encode()[: exc.position].count(b"\n") + 1
-        raise LineInvalid(line, f"not valid YAML: {exc.reason}") from exc
+        raise LineInvalid(line, f"the text is not valid YAML: {exc.reason}") from exc
     except UnicodeEncodeError as exc:
         line = text.count("\n", 0, exc.start) + 1
-        raise LineInvalid(line, "not valid YAML: half of a surrogate pair") from exc
+        raise LineInvalid(line, "the text is not valid YAML: half of a surrogate pair") from exc
 
 
 def _problem(exc: yaml.MarkedYAMLError) -> str:
@@ -182,7 +182,7 @@ class _Reader:
         next(self.events)  # end of the document
         after = next(self.events)
         if not isinstance(after, yaml.StreamEndEvent):
-            raise LineInvalid(after.start_mark.line + 1, "a second document starts here; expected only one")
+            raise LineInvalid(after.start_mark.line + 1, "a second YAML document starts here; keep only one")
         return root
 
     def node(self, event: Any, name: str, depth: int) -> YamlNode:
@@ -190,7 +190,7 @@ class _Reader:
         if isinstance(event, yaml.AliasEvent):
             return self.alias(str(event.anchor), name, line)
         if depth == 0:
-            raise LineInvalid(line, f"nested deeper than {DEPTH_LIMIT} levels")
+            raise LineInvalid(line, f"the value is nested deeper than {DEPTH_LIMIT} levels; use fewer levels")
         before = self.made
         self.grow(1, line)
         node = self.built(event, name, line, depth)
@@ -201,18 +201,18 @@ class _Reader:
     def grow(self, count: int, line: int) -> None:
         self.made += count
         if self.made > NODE_LIMIT:
-            raise LineInvalid(line, f"more than {NODE_LIMIT:,} values")
+            raise LineInvalid(line, f"the file has more than {NODE_LIMIT:,} values; make it smaller")
 
     def alias(self, anchor: str, name: str, line: int) -> YamlNode:
         if anchor not in self.anchors:
-            raise LineInvalid(line, f"the alias *{anchor} has no anchor &{anchor} before it")
+            raise LineInvalid(line, f"the alias *{anchor} has no anchor &{anchor} before it; add the anchor")
         node, size = self.anchors[anchor]
         self.grow(size, line)
         return attrs.evolve(node, name=name)
 
     def built(self, event: Any, name: str, line: int, depth: int) -> YamlNode:
         if event.tag is not None and not (isinstance(event, yaml.ScalarEvent) and event.tag in _TEXT_TAGS):
-            raise LineInvalid(line, f"unknown tag {event.tag}; remove it")
+            raise LineInvalid(line, f"unknown YAML tag {event.tag}; remove it")
         if isinstance(event, yaml.ScalarEvent):
             value = event.value if event.tag or not event.implicit[0] else _resolved(event.value, line)
             return YamlNode(name=name, line=line, value=value, spelling=event.value)
@@ -233,7 +233,7 @@ class _Reader:
             key = self.node(event, f"a key of {name}", depth).text()
             at = event.start_mark.line + 1
             if key in value:
-                raise LineInvalid(at, f"the key {key!r} is repeated in {name}, first on line {lines[key]}")
+                raise LineInvalid(at, f"the key {key!r} of {name} is also on line {lines[key]}; remove one of them")
             lines[key] = at
             value[key] = self.node(next(self.events), key, depth)
         return YamlNode(name=name, line=line, value=value, key_lines=lines)

@@ -52,7 +52,7 @@ class AgentScript:
     rules: tuple[ScriptedReply, ...]
     sequence: tuple[ScriptedReply, ...]
     last_turns: tuple[float, ...]
-    """Number of the last turn that each reply of the sequence answers."""
+    """Number of the last turn that each reply of the sequence answers; infinite for `times: always`."""
 
     @classmethod
     def of(cls, owner: str, replies: tuple[ScriptedReply, ...]) -> "AgentScript":
@@ -95,7 +95,7 @@ class ReplySelector:
         """Return the scripted reply for *call*.
 
         *body_digest*, the hash of the request's body, identifies a retry by a client that sends no turn numbers. Raises
-        `ApiError` (400), which names the request and the closest rule, if there is no reply; the state is then
+        `ApiError` (400) if no reply fits (with the closest rule), or if a slot has no value; the state is then
         unchanged.
         """
         client = (call.caller.key, call.caller.agent, call.caller.purpose)

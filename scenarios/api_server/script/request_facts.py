@@ -10,7 +10,7 @@ from coterie.scenarios.api_server.request.api_request import ApiRequest, Block, 
 
 @attrs.frozen(kw_only=True)
 class RequestFacts:
-    """Values of one request for the conditions and slots of a script; None if the request has no such value.
+    """Values of one request for the conditions and slots of a script; None or empty if the request has no such value.
 
     Each value is searched on access, from the nearer end of the conversation, so that a long history is cheap.
     """
@@ -41,7 +41,7 @@ class RequestFacts:
         return next((groups for groups in map(find, _input_texts(self.call.messages)) if groups is not None), None)
 
     def find_last(self, expression: re.Pattern[str]) -> str | None:
-        """Return the last match of *expression* in user texts and tool results: its first group, or the whole match."""
+        """Return the last match (or its first group) of *expression* in user texts and tool results; None if absent."""
         for text in _input_texts(self.call.messages):
             if found := list(expression.finditer(text)):
                 return found[-1][1 if expression.groups else 0]

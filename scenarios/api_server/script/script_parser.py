@@ -49,7 +49,7 @@ class ScriptInvalid(Exception):
 
     source: str
     line: int | None
-    """None if the file could not be read."""
+    """Line of the error in the script; None if the file could not be read."""
     reason: str
     """One line that states the problem, and the correction if it is known."""
 
@@ -73,12 +73,12 @@ def load_script(path: Path) -> Script:
     try:
         content = path.read_bytes()
     except OSError as exc:
-        raise ScriptInvalid(str(path), None, f"cannot be read: {exc.strerror}") from exc
+        raise ScriptInvalid(str(path), None, f"the script cannot be read: {exc.strerror}; correct the path") from exc
     try:
         return parse_script(content.decode(), str(path))
     except UnicodeDecodeError as exc:
         line = content.count(b"\n", 0, exc.start) + 1
-        raise ScriptInvalid(str(path), line, f"not UTF-8: {exc.reason}") from exc
+        raise ScriptInvalid(str(path), line, f"the script is not UTF-8: {exc.reason}; convert the file") from exc
 
 
 def parse_script(text: str, source: str) -> Script:
@@ -152,7 +152,7 @@ def _one_of(node: YamlNode, known: tuple[str, ...]) -> str:
 def _refusal(node: YamlNode, stop: str) -> dict[str, str | None]:
     fields = node.known_fields(("category", "explanation"))
     if stop != "refusal":
-        raise node.refuse("refusal can be used only with `stop: refusal`")
+        raise node.refuse("refusal can be used only with `stop: refusal`; add this stop, or remove refusal")
     category, explanation = fields.get("category"), fields.get("explanation")
     return {
         "category": None if category is None or category.value is None else _one_of(category, REFUSAL_CATEGORIES),
@@ -215,7 +215,7 @@ def _pattern(node: YamlNode | None) -> TextPattern | None:
 
 
 def _content(node: YamlNode, fields: dict[str, YamlNode], groups: int | None) -> tuple[Block, ...]:
-    """Parse the blocks of the reply *node* in the order in which they are sent: thinking, text, tool calls.
+    """Parse the blocks of the reply *node*: `content` in its own order, or else thinking, text, tool calls.
 
     *groups* is the number of groups in the regular expression of the reply's `when`, to check `{{match.N}}`; None
     without a regular expression. Raises `LineInvalid`.
@@ -225,7 +225,7 @@ def _content(node: YamlNode, fields: dict[str, YamlNode], groups: int | None) ->
         raise node.refuse(f"{node.name} is empty; add text, thinking, tools or content, or a stop")
     if "content" in fields:
         if given != ["content"]:
-            raise node.refuse(f"{node.name} has content and {given[0]}; content must contain all blocks")
+            raise node.refuse(f"{node.name} has content and {given[0]}; move {given[0]} into content")
         return tuple(_block(item, groups) for item in fields["content"].items("a list of blocks"))
     thoughts = _one_or_more(fields.get("thinking"), "text or a list of texts")
     return (
@@ -260,7 +260,7 @@ def _tool(node: YamlNode, groups: int | None) -> Block:
 
 def _tool_block(name: str, given: YamlNode | None, id: YamlNode | None, groups: int | None) -> Block:  # noqa: A002 - name in the API
     if given is not None and not isinstance(given.value, dict | None):
-        raise given.refuse(f"the input of {name} must be a mapping")
+        raise given.refuse(f"the input of tool {name} must be a mapping, such as `{{path: a}}`")
     return {
         "type": "tool_use",
         **({"id": id.text()} if id else {}),
@@ -297,7 +297,7 @@ def _literal(node: YamlNode, type: YamlNode, groups: int | None) -> Block:  # no
     for key, value_type in _BLOCK_FIELDS.get(kind, {}).items():
         if not isinstance(block.get(key), value_type):
             expected = "a mapping" if value_type is dict else "text"
-            raise node.refuse(f"a {kind} block needs {expected} as its {key}")
+            raise node.refuse(f"a {kind} block needs {expected} as its {key}; add or correct this key")
     return block
 
 

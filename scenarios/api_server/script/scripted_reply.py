@@ -14,7 +14,7 @@ from coterie.scenarios.api_server.script.request_facts import RequestFacts
 _EXPRESSION = re.compile(r"/(.+)/([a-z]*)", re.DOTALL)
 _FLAGS = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL}
 _SHOWN = 80
-"""Maximum length of a request's text in an explanation."""
+"""Maximum number of characters of a request's text in the explanation of a condition that it does not meet."""
 
 
 @attrs.frozen(kw_only=True)
@@ -42,7 +42,7 @@ class TextPattern:
                 warnings.simplefilter("error")
                 return cls(text=text, expression=re.compile(written[1], flags))
         except (re.error, OverflowError, RecursionError, Warning) as exc:
-            raise ValueError(f"bad regular expression /{written[1]}/: {exc}") from exc
+            raise ValueError(f"the regular expression /{written[1]}/ is invalid: {exc}; correct it") from exc
 
     def find(self, text: str) -> tuple[str, ...] | None:
         """Return the match and its groups, or the substring itself; None if *text* does not contain the pattern."""
@@ -57,13 +57,13 @@ class TextPattern:
 
 @attrs.frozen(kw_only=True)
 class ReplyConditions:
-    """The conditions (`when`) of a rule, a reply that is selected by the content of a request; None is always true."""
+    """Conditions (`when`) of a rule, a reply selected by the content of a request; a condition None is always met."""
 
     last_user_text: TextPattern | None = None
     last_tool_result: TextPattern | None = None
     model: TextPattern | None = None
     tool: str | None = None
-    """Name of a tool that the request offers."""
+    """Condition: the request offers the model a tool with this name."""
     turn: int | None = None
     heard: tuple[TextPattern, ...] = ()
     """Condition: each pattern is found in a user text or tool result of the request."""
@@ -127,7 +127,7 @@ class ScriptedReply:
     """Blocks of the API whose slots are not filled yet; a tool call has an id only if the script sets one."""
     stop: str = "end_turn"
     refusal: Mapping[str, str | None] | None = None
-    """`category` and `explanation` of the stop reason `refusal`."""
+    """`category` and `explanation` that the reply sends with the stop reason `refusal`; None without them."""
     delay: float = 0.0
     """Seconds before the reply starts."""
     token_delay: float = 0.0

@@ -45,7 +45,7 @@ class SlotEmpty(Exception):
 
 
 def check_template(text: str, *, groups: int | None = None) -> None:
-    """Raise `ValueError` if a slot of *text* is not closed or has an unknown name.
+    """Raise `ValueError` if a slot of *text* is not closed, or if its name, expression or number is invalid.
 
     *groups* is the number of groups in the regular expression of the reply's rule; None without one, and then `match`
     is not allowed.
@@ -55,7 +55,7 @@ def check_template(text: str, *, groups: int | None = None) -> None:
             try:
                 re.compile(expression[1])
             except re.error as exc:
-                raise ValueError(f"/{expression[1]}/ is not a regular expression: {exc}") from exc
+                raise ValueError(f"the regular expression /{expression[1]}/ of a slot is invalid: {exc}") from exc
             continue
         numbered = _NUMBERED.fullmatch(slot)
         if slot not in _FACTS and not (numbered and numbered[1] in _LISTS):
@@ -63,10 +63,9 @@ def check_template(text: str, *, groups: int | None = None) -> None:
             raise ValueError(f"unknown slot {OPEN}{slot[:40]}{CLOSE}; {hint} {_LITERAL}")
         if numbered and numbered[1] == "match":
             if groups is None:
-                reason = "needs a `when` with a regular expression, such as /fix (.+)/"
-                raise ValueError(f"{OPEN}{slot}{CLOSE} {reason}")
+                raise ValueError(f"{OPEN}{slot}{CLOSE} needs a `when` with a regular expression, such as /fix (.+)/")
             if int(numbered[2]) > groups:
-                raise ValueError(f"{OPEN}{slot}{CLOSE}: the regular expression has {groups} groups")
+                raise ValueError(f"{OPEN}{slot}{CLOSE} is wrong: the regular expression has only {groups} groups")
 
 
 def fill(value: Any, facts: RequestFacts) -> Any:
@@ -95,12 +94,12 @@ def _fill_text(text: str, facts: RequestFacts) -> str:
 
 
 def _slots(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Yield the name of each slot in *text*, with its start and end including the braces."""
+    """Yield each slot name in *text*, with start and end including braces. Raises `ValueError` if a slot is open."""
     stop = 0
     while (start := text.find(OPEN, stop)) >= 0:
         end = text.find(CLOSE, start)
         if end < 0:
-            raise ValueError(f"the slot {text[start : start + 20]!r} is not closed. {_LITERAL}")
+            raise ValueError(f"the slot {text[start : start + 20]!r} is not closed; add {CLOSE}. {_LITERAL}")
         stop = end + len(CLOSE)
         yield text[start + len(OPEN) : end].strip(), (start, stop)
 

@@ -32,7 +32,7 @@ ADMITTED = re.compile(r"\b(could not|cannot|failed)\b")
 
 
 def end_state(run: ScenarioRun) -> str:
-    """Return the end of *run*: `done`, `told` (lead admits failure), `cut off` (timeout), or a code name: `failed`."""
+    """Return how *run* ended: `done`, `told` (lead admits failure), `cut off` (timeout), or name of its exit code."""
     code = run.exit_codes[-1] if run.exit_codes else None
     if code == ExitCode.DONE:
         return "told" if ADMITTED.search(_final_texts(run)) else "done"

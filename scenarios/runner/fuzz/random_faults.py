@@ -101,7 +101,7 @@ class RandomFaultPlan:
         )
 
     def actions(self) -> list[ScenarioAction]:
-        """Return the faults of the plan as scenario actions, without model faults, which belong into the script."""
+        """Return the faults of the plan as scenario actions, without model faults, which belong in the script."""
         if all(_MODEL in fault for fault in self.faults):
             return []
         root = read_yaml(self.text, "the plan")

@@ -43,7 +43,7 @@ ROUTES: Mapping[MailFault, tuple[MailRoute, ...]] = {
 def _file_pattern(node: YamlNode) -> str:
     files = node.text()
     if PurePath(files).is_absolute() or not PurePath(files).parts:
-        raise node.refuse(f"{files!r} matches no file; give the end of a path, such as `agents/*/events.jsonl`")
+        raise node.refuse(f"{files!r} can match no file; give the end of a path, such as `agents/*/events.jsonl`")
     return files
 
 

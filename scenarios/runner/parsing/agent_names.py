@@ -26,7 +26,7 @@ class KnownAgents:
     """True if the script computes agent names with `{{...}}`, so that any name is possible."""
 
     def is_known(self, name: str) -> bool:
-        """True if an agent of the scenario may have this name, or a name that matches this `/regular expression/`."""
+        """True if *name*, an agent name or a `/regular expression/`, fits an agent that the scenario may have."""
         pattern = TextPattern.parse(name)
         if self.is_open or (pattern.expression is not None and self.stems):
             return True

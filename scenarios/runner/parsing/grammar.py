@@ -62,7 +62,7 @@ def list_schema(items: Schema) -> Schema:
 
 
 def one_of(names: Collection[str], problem: str) -> ValueType[Any]:
-    """Return the type of a text that must be one of *names*; *problem* is the error text, with `{}` for a wrong one."""
+    """Return the type of a text that must be one of *names*; *problem* is the error text, with `{}` for the text."""
 
     def parse(node: YamlNode) -> str:
         name = node.text()

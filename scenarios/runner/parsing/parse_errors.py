@@ -66,7 +66,7 @@ class ParseErrors:
         return parsed
 
     def attempt(self, parse: Callable[[YamlNode], Value], node: YamlNode | None, default: Value) -> Value:
-        """Return the result of *parse* on *node*; *default* if it is None, or if it is invalid, which adds an error."""
+        """Return the result of *parse* on *node*; *default* if *node* is None, or is invalid, which adds an error."""
         with self.collecting():
             return default if node is None else parse(node)
         return default

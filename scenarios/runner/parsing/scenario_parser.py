@@ -165,7 +165,7 @@ class _ScenarioParser:
         )
 
     def check_names(self, scenario: Scenario) -> None:
-        """Add an error for each agent or session that actions or expectations name, but that *scenario* cannot have."""
+        """Add an error for each agent or session in actions, steps or expectations that *scenario* cannot have."""
         self._check_sessions(scenario)
         known = known_agents(self.script, self.team)
         others = {name: known_agents(script_data(other.script), None) for name, other in scenario.sessions.items()}
@@ -300,7 +300,7 @@ def _texts(node: YamlNode) -> dict[str, str]:
     for name, content in node.fields("texts by path").items():
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts:
-            raise content.refuse(f"{name!r} is outside the workspace; use a relative path without `..`")
+            raise content.refuse(f"the file {name!r} is outside the workspace; use a relative path without `..`")
         if not content.is_scalar():
             raise content.refuse_as("the text of a file")
         texts[name] = content.spelling

@@ -150,7 +150,9 @@ async def test_helper_can_edit_only_the_notes_file(tmp_path: Path) -> None:
         assert acted == ["0", "1"]
         assert other.read_text() == "mine"
         assert len(work.requests("notes")) == 2
-        assert [reason.partition(":")[0] for reason in work.failures] == ["an edit failed"]
+        assert [reason.partition(":")[0] for reason in work.failures] == [
+            "an edit of the notes failed; the next update tries again"
+        ]
         assert "- one" in work.notes.path.read_text()
 
 
@@ -340,9 +342,9 @@ async def test_user_can_configure_template_and_prompt(tmp_path: Path) -> None:
     ("name", "text", "reason"),
     [
         ("template", None, "does not exist"),
-        ("template", "# Goal {{weather}}", "has an unknown slot {{weather}}; available: {{agent}}, {{project}}"),
+        ("template", "# Goal {{weather}}", "has an unknown slot {{weather}}; use one of {{agent}}, {{project}}"),
         ("prompt", "Edit {{path}}: {{notes}} {{wether}}", "has an unknown slot {{wether}}"),
-        ("prompt", "Edit {{path}}", "has no slot {{notes}}"),
+        ("prompt", "Edit {{path}}", "needs the slot {{notes}}"),
         ("prompt", "\udcff", "cannot be read: not UTF-8"),
     ],
 )

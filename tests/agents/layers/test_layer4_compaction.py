@@ -146,12 +146,11 @@ async def test_failed_summaries_trip_breaker_and_run_continues(tmp_path: Path) -
         assert len(work.of_type(Compacted)) > 3
         assert {each.by for each in work.of_type(Compacted)} == {"rule"}
         whys = [each.passed_over["summary"] for each in work.of_type(Compacted)]
-        assert whys[:4] == ["the reply has no summary in it"] * 3 + [
-            "the last 3 summaries failed, so no model is asked"
-        ]
+        failure = "the model's reply has no summary in it; Coterie continues without one"
+        assert whys[:4] == [failure] * 3 + ["the last 3 summaries failed, so no model is asked"]
         assert len(work.failures) == 3
         [tripped] = work.of_type(BreakerTripped)
-        assert (tripped.failures, tripped.reason) == (3, "the reply has no summary in it")
+        assert (tripped.failures, tripped.reason) == (3, failure)
         assert len(work.requests("compaction")) == 3
         assert "the task" in text_of(work.agent)
         boundary = load_transcript(work.agent.transcript.path).boundary
@@ -174,7 +173,7 @@ async def test_earlier_summary_survives_compaction_by_rule(tmp_path: Path) -> No
     ("reply", "reason"),
     [
         ({"text": "no", "stop": "refusal"}, "cut off or refused"),
-        ({"text": "<summary>" + "far too long " * 5_000 + "</summary>"}, "tokens; at most"),
+        ({"text": "<summary>" + "far too long " * 5_000 + "</summary>"}, "tokens, over "),
         ({"text": "-", "fault": {"kind": "error", "count": "always"}}, "500"),
     ],
     ids=["refused", "too long", "an error"],

@@ -130,7 +130,7 @@ async def test_team_section_is_empty_alone_and_counts_large_team(tmp_path: Path)
             roster.join(f"a{number}")
         lines = (await TeamSection(roster).text(agent)).splitlines()
         assert (len(lines), lines[-1]) == (SHOWN + 1, "... and 2 more agents.")
-        with pytest.raises(RosterFailed, match="is not a valid roster"):
+        with pytest.raises(RosterFailed, match="is no valid roster"):
             await TeamSection(FileRoster(tmp_path / "roster.json")).text(agent)
 
 

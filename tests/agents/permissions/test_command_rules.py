@@ -174,12 +174,12 @@ def test_proposed_rules_are_narrow_and_sufficient(command: str, rules: list[str]
     ("text", "hint"),
     [
         *((text, "is not a rule") for text in ("", "Bash(ls", "ls -l", "Bash(ls) x", "(ls)", "Ba sh", "?")),
-        *((text, "brackets are empty") for text in ("Bash()", "Edit( )")),
+        *((text, "brackets of the rule are empty") for text in ("Bash()", "Edit( )")),
         *(
             (text, "not one simple command")
             for text in ("Bash(ls; rm)", "Bash(a | b:*)", "Bash(:*)", "Bash('x)", "Bash(if:*)")
         ),
-        *((text, "only words are allowed") for text in ("Bash(X=1 ls)", "Bash(ls > x:*)")),
+        *((text, "use only words") for text in ("Bash(X=1 ls)", "Bash(ls > x:*)")),
         *((text, "shell expands") for text in ("Bash(ls*)", "Bash(git * main)", "Bash(a $x:*)", "Bash(~/x:*)")),
         *((text, "absolute path") for text in ("Edit(../x)", "Read(a/../../b)")),
         ("bash(ls)", "did you mean 'Bash'"),

@@ -308,7 +308,7 @@ def test_a_listed_host_needs_no_permission(mode: Mode, workspace: Workspace) -> 
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
-        ("Agent(reviewer,,tester)", r"names of agent types.*Agent\(reviewer\)"),
+        ("Agent(reviewer,,tester)", r"empty name in its brackets.*Agent\(reviewer\)"),
         *(
             (f"WebFetch({host})", "write for example WebFetch")
             for host in ("a.org", "domain:", "domain:a/b", "https://a.org")

@@ -257,8 +257,8 @@ async def test_other_files_are_ignored_and_wrong_numbers_and_versions_are_damage
     second.write_bytes(first.read_bytes())
     first.write_text(first.read_text().replace('"v": 1', '"v": 2'))
     assert [damaged.reason for damaged in (await tasks.list()).damaged] == [
-        "version 2; this program reads 1",
-        "the file contains task 1",
+        "the task has format version 2, but this program reads only version 1",
+        "the file of task 2 contains task 1 instead",
     ]
 
 
@@ -307,7 +307,7 @@ async def test_disk_error_leaves_tasks_unchanged(tasks: TaskList, fault: str) ->
         tasks.delete(first, ANN),
     ):
         faults = SeededFaults.from_mapping({"seed": 1, fault: 1.0})
-        with file_faults(faults), pytest.raises(TasksFailed, match="could not be written"):
+        with file_faults(faults), pytest.raises(TasksFailed, match="was not written"):
             await change
         assert await tasks.list() == before
     assert len(list(tasks.directory.glob("*.json"))) == 2

@@ -206,10 +206,10 @@ def test_binary_and_huge_files_are_left_out_with_a_warning(places: InstructionPa
     loaded = _load(places)
     assert [len(file.text) for file in loaded.files] == [LONG + 21, LONG]
     assert {note.path.stem: note.reason.partition(";")[0] for note in loaded.notes} == {
-        "nul": "is not loaded: it is not text, because it contains a NUL byte",
-        "latin": "is not loaded: it is not text in UTF-8",
-        "huge": "is not loaded: it is larger than 1,000,000 bytes",
-        "utf-16": "is not loaded: it is not text in UTF-8",
+        "nul": "is not loaded: the instruction file has a NUL byte, so it is not text",
+        "latin": "is not loaded: the instruction file is not in UTF-8",
+        "huge": "is not loaded: the instruction file is larger than 1,000,000 bytes",
+        "utf-16": "is not loaded: the instruction file is not in UTF-8",
         "CLAUDE": "has 40,021 characters, which each turn pays for",
     }
 
@@ -228,8 +228,8 @@ def test_unusable_entries_do_not_stop_the_others(places: InstructionPaths) -> No
     loaded = _load(places)
     assert [file.text for file in loaded.files] == ["@../../AGENTS.md still here"]
     assert _reasons(loaded) == [
-        "is not loaded: it is not a regular file",
-        "is not loaded: it is not a regular file",
+        "is not loaded: the instruction file is not a regular file",
+        "is not loaded: the instruction file is not a regular file",
         "cannot be read: Too many levels of symbolic links",
         "is a link to a missing file",
         "cannot be listed: Too many levels of symbolic links",

@@ -87,16 +87,16 @@ async def answer(_question: coterie.Question) -> coterie.Answer:
 
 WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("Go.", {"script": None}, "model: no API key; set ANTHROPIC_API_KEY, or pass script="),
-    (" ", {}, "task: it is empty; pass a task, or session="),
+    (" ", {}, "task: the task is empty; pass a task, or session="),
     ("Go.", {"model": "sonet"}, "model: 'sonet' is not a known model; did you mean sonnet"),
     ("Go.", {"project": "nowhere"}, "nowhere is not a directory"),
     ("Go.", {"max_turns": 0}, "open_session: max_turns is 0; it should be a whole number above 0"),
     ("Go.", {"settings": {"agents.at_onec": 3}}, "open_session: there is no setting 'agents.at_onec'; did you mean"),
     ("Go.", {"coordinator": True, "agent": "explore"}, "coordinator: cannot be combined with agent='explore'"),
-    ("Go.", {"team": "lead.toml", "agent": "plan"}, "team: the lead of lead.toml has type explore, but agent='plan'"),
+    ("Go.", {"team": "lead.toml", "agent": "plan"}, "team: the lead of lead.toml has type explore, not 'plan'"),
     ("Go.", {"team": "none.toml"}, "none.toml:1: cannot be read: No such file or directory"),
     ("", {"session": "2026"}, "session: no session's id begins with '2026'; there are no sessions yet"),
-    ("", {"session": "2026", "team": "lead.toml"}, "team: is only for new sessions"),
+    ("", {"session": "2026", "team": "lead.toml"}, "team: the option is only for new sessions"),
     ("Go.", {"on_question": answer, "detached": True}, "on_question: cannot be combined with questions_wait or"),
 ]
 
@@ -122,7 +122,7 @@ async def test_unknown_option_is_a_type_error_with_a_suggestion(project: Path) -
 
 
 async def test_session_is_refused_outside_the_main_thread(project: Path) -> None:
-    with pytest.raises(RuntimeError, match="open_session needs the main thread"):
+    with pytest.raises(RuntimeError, match="call open_session on the main thread"):
         await trio.to_thread.run_sync(partial(coterie.run_sync, "Go.", script="script.yaml"))
     assert not (project / "home").exists()
 
@@ -202,16 +202,16 @@ async def test_program_of_an_agent_cannot_act_as_the_user(session: SessionDirect
 
 async def test_invalid_requests_are_refused_before_sending(session: SessionDirectory, host: RootClient) -> None:
     opened = live(session, host, SessionLiveness())
-    with pytest.raises(coterie.ConfigInvalid, match=r"^text: it is empty"):
+    with pytest.raises(coterie.ConfigInvalid, match=r"^text: the argument is blank"):
         await opened.send("main", " ")
-    with pytest.raises(coterie.ConfigInvalid, match=r"^prompt: it cannot be encoded as UTF-8"):
+    with pytest.raises(coterie.ConfigInvalid, match=r"^prompt: the argument cannot be encoded as UTF-8"):
         await opened.spawn("\ud800")
-    with pytest.raises(coterie.RequestRefused, match="one recipient; send to each"):
+    with pytest.raises(coterie.RequestRefused, match="is not a recipient; send the message to each"):
         await opened.send("*", "Go.")
     with pytest.raises(coterie.RequestRefused, match="the limit is 1,048,576 bytes"):
         await opened.send("main", "x" * 1_100_000)
     with pytest.raises(coterie.RequestRefused, match="a rejection needs feedback"):
         await opened.decide("plan-1", approve=False)
-    with pytest.raises(coterie.SessionOver, match="it has ended") as raised:
+    with pytest.raises(coterie.SessionOver, match="the session has ended") as raised:
         await opened.send("main", "Go.")
     assert raised.value.session == session.id

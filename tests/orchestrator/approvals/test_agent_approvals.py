@@ -49,7 +49,7 @@ async def test_unstorable_request_is_denied(session: SessionDirectory) -> None:
             judged = await of(bench, policy=BY_LEAD).submit(SUBMIT)
             answer = await of(bench).ask(QUESTION)
         assert (judged.approve, judged.by) == (False, "root")
-        assert judged.feedback.startswith("The plan was not submitted: the request could not be stored: ")
+        assert judged.feedback.startswith("The plan was not submitted: the approval request could not be stored: ")
         assert isinstance(answer, DenyCall)
 
 
@@ -134,9 +134,9 @@ async def test_only_the_decision_of_the_lead_reaches_the_agent(session: SessionD
             await settle()
             # An agent that calls itself the lead still uses its own connection.
             refused = await answer(bench, spy, MAIN, "lead")
-            assert refused.text.endswith("only the lead or the user can decide")
+            assert refused.text.endswith("only the lead (first agent) or the user can decide approvals")
             own = await answer(bench, builder, "builder", "peer")
-            assert own.text.endswith("an agent cannot decide its own request")
+            assert "an agent cannot decide its own request" in own.text
             assert decisions == []
             counted = await answer(bench, lead, MAIN, "lead")
             assert counted.text == "Accepted, and builder is notified"

@@ -104,7 +104,7 @@ def test_key_is_created_once_for_each_session_and_is_not_shown(session: SessionD
     [
         (None, 0o600, "cannot be read"),
         ("no hex", 0o600, "cannot be read"),
-        ("ab" * (KEY_BYTES - 1), 0o600, "is not a signing key of 32 bytes; delete the file"),
+        ("ab" * (KEY_BYTES - 1), 0o600, "the file is no signing key of 32 bytes; delete it"),
         ("ab" * KEY_BYTES, 0o640, "other users can access; run chmod 600 on it"),
     ],
 )
@@ -135,9 +135,9 @@ def test_lead_decides_its_approvals_and_user_decides_all(who: str | None, approv
     refusal = rejection_reason(decision, attrs.evolve(OPEN, claim=plan(approver=approver)))
     expected = {
         None: None,
-        "main": None if approver == "lead" else "only the user can decide plan-1",
-        "builder": "an agent cannot decide its own request",
-        "spy": "only the lead or the user can decide",
+        "main": None if approver == "lead" else "only the user can decide approval plan-1",
+        "builder": "an agent cannot decide its own request; wait for the decision",
+        "spy": "only the lead (first agent) or the user can decide approvals",
     }
     assert refusal == expected[who]
     assert decision.by == ANSWERS[who]
@@ -147,7 +147,7 @@ def test_decision_of_its_own_request_or_for_another_requester_is_rejected() -> N
     own = attrs.evolve(OPEN, claim=plan(agent="main", approver="lead"))
     assert rejection_reason(ApprovalDecision(id="plan-1", approve=True, agent="main"), own) is not None
     decision = ApprovalDecision(id="plan-1", approve=True, agent="main", requester="bulider")
-    assert rejection_reason(decision, OPEN) == "plan-1 was requested by builder, not by bulider"
+    assert rejection_reason(decision, OPEN) == "approval plan-1 was requested by builder, not bulider; correct the name"
 
 
 @pytest.fixture

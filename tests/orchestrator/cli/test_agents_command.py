@@ -57,7 +57,7 @@ def test_check_allows_warnings_and_notes(project: Path) -> None:
 
 
 def test_check_exits_1_for_an_error_and_list_mentions_it(project: Path) -> None:
-    assert refusal(_run("check", "nowhere")).startswith("nowhere: No such file or directory; ")
+    assert refusal(_run("check", "nowhere")).startswith("nowhere cannot be read: No such file or directory; ")
     _write(project / ".coterie/agents/x.md", "name: x", "weight: 3")
     problem, *_, counts = _run("check", ".coterie").output.splitlines()
     assert problem.startswith(".coterie/agents/x.md:1: error: ")

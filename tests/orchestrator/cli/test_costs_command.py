@@ -90,7 +90,7 @@ def test_damaged_entry_is_skipped_and_missing_ledger_refused(session: SessionDir
     assert (done.exit_code, done.stderr.startswith("ledger.jsonl:10: ")) == (1, True)
     assert json.loads(done.stdout)["total"]["requests"] == 4
     path.unlink()
-    assert refusal(costs()).startswith(f"session: {session.id} has no ledger yet")
+    assert refusal(costs()).startswith(f"session: {session.id} has no costs yet")
     path.write_bytes(b"")
     assert printed("costs")["total"]["cost_usd"] == "0"
 

@@ -319,13 +319,13 @@ def test_dropped_lists_removed_content_with_its_files_and_transcript_lines(run: 
 @pytest.mark.parametrize(
     ("arguments", "key"),
     [
-        (["--turn", "9", "--rendered"], "--turn: turn 9 is not in the transcript; it has turns 1 to 4"),
+        (["--turn", "9", "--rendered"], "--turn: turn 9 is not in the transcript; choose one from 1 to 4"),
         (["--turn", "1"], "--turn: "),
         (["--rendered"], "--rendered: "),
         (["--layers", "--dropped"], "logs: "),
         (["--layers", "-f"], "logs: "),
         (["--bytes"], "--bytes: "),
-        (["--agent", "silent", "--layers"], "--agent: 'silent' of session SESSION has no transcript"),
+        (["--agent", "silent", "--layers"], "--agent: agent 'silent' of session SESSION has no transcript"),
     ],
 )
 def test_options_that_cannot_be_used_are_refused_in_one_line(run: Run, arguments: list[str], key: str) -> None:

@@ -106,7 +106,7 @@ def test_list_shows_twenty_sessions_by_default(tmp_path: Path) -> None:
     names = [make(tmp_path, age=60 * number).id for number in range(22)]
     some, every = coterie("list"), coterie("list", "--all")
     assert [row.split()[0] for row in some.stdout.splitlines()] == names[:20]
-    assert some.stderr == "2 more; --all lists them\n"
+    assert some.stderr == "older sessions that are not shown: 2; --all lists them\n"
     assert [row.split()[0] for row in every.stdout.splitlines()] == names
     assert every.stderr == ""
     assert json.loads(coterie("list", "--json").stdout)["more"] == 2
@@ -117,6 +117,6 @@ def test_stop_refuses_a_session_that_is_unknown_or_not_running(tmp_path: Path) -
     for arguments in ([], ["--now"]):
         done = coterie("stop", session.id, *arguments)
         assert (done.exit_code, done.stdout) == (2, "")
-        assert done.stderr.startswith(f"Error: session {session.id} is not running; ")
+        assert done.stderr.startswith(f"Error: session {session.id} cannot be reached: it is not running; ")
     done = coterie("stop", "nope")
     assert (done.exit_code, "'nope'" in done.stderr) == (2, True)

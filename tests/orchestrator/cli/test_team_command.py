@@ -69,8 +69,8 @@ def test_a_team_file_cannot_control_the_terminal(project: Path) -> None:
         (["--team", "."], ".:1: "),
         (["--team", "flawed.toml"], "flawed.toml:2: "),
         (["--coordinator", "--agent", "worker"], "--agent worker"),
-        (["--team", "team.toml", "--agent", "worker"], "lead of team.toml is a coordinator"),
-        (["--team", "led.toml", "--coordinator"], "lead of led.toml is a plan"),
+        (["--team", "team.toml", "--agent", "worker"], "lead of team.toml has type coordinator"),
+        (["--team", "led.toml", "--coordinator"], "lead of led.toml has type plan"),
     ],
 )
 def test_run_refuses_a_wrong_team_before_it_starts(project: Path, arguments: list[str], words: str) -> None:

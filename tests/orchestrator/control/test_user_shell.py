@@ -46,7 +46,9 @@ def test_agent_cannot_approve_files_of_the_repository(
     """The command has removed the variable from its environment, but its parent shell has not."""
     refused = run(project, *words, environment={"COTERIE_AGENT": "main@1"})
     assert refused.returncode == ExitCode.USAGE
-    assert refused.stderr == f"Error: {what} can only be approved by the user, not by an agent\n"
+    assert (
+        refused.stderr == f"Error: an agent cannot approve {what}; ask the user to run `coterie {words[0]} approve`\n"
+    )
     assert not list((project.parent / "home").rglob("approved-*.json"))
     assert run(project, *words, environment={}).returncode == 0
     assert [path.name for path in (project.parent / "home").rglob("approved-*.json")] == [f"approved-{record}.json"]

@@ -79,7 +79,7 @@ def test_arbitrary_bytes_are_rejected(data: bytes) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        (b'"v":1', b'"v":2', "version 2; this program reads 1"),
+        (b'"v":1', b'"v":2', "version 2, but this program reads version 1"),
         (b'"cost_usd":"0"', b'"cost_usd":"NaN"', "finite and not negative"),
         (b'"input":0', b'"input":-1', "finite and not negative"),
         (b'"agent":"main"', b'"agent":1', "Expected `str`"),
@@ -105,7 +105,8 @@ def test_damage_is_reported_and_hides_no_other_line(tmp_path: Path) -> None:
         file.write(line("cut off").to_bytes()[:40])
     found = read_ledger(path)
     assert [each.agent for each in found.lines] == ["one", "three"]
-    assert found.damaged == tuple(DamagedEntry(line=number, reason="the checksum is wrong") for number in (4, 5, 9))
+    damage = "the checksum does not match the line, so the line is damaged"
+    assert found.damaged == tuple(DamagedEntry(line=number, reason=damage) for number in (4, 5, 9))
 
 
 def test_agents_are_listed_below_their_parent_with_subtree_costs() -> None:

@@ -71,7 +71,7 @@ def make_text(path: Path) -> None:
         (os.mkfifo, "pipe", "pipe is not a regular file"),
         (str, "nowhere/page.html", "directory nowhere does not exist"),
         (str, "", ". is a directory"),
-        (str, 300 * "x", f"{300 * 'x'}: File name too long"),
+        (str, 300 * "x", f"{300 * 'x'} cannot be checked: File name too long"),
     ],
 )
 def test_wrong_output_paths_are_refused_in_one_line(
@@ -109,7 +109,7 @@ def test_an_unreadable_log_is_an_error_in_one_line(builder: SessionBuilder) -> N
     log.mkdir()
     done = report(builder.session.id)
     assert (done.exit_code, done.stdout) == (1, "")
-    assert done.stderr == f"Error: {log}: Is a directory\n"
+    assert done.stderr == f"Error: cannot read {log}: Is a directory; fix it\n"
 
 
 def test_json_has_the_data_of_the_page(builder: SessionBuilder) -> None:

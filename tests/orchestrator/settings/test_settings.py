@@ -159,8 +159,8 @@ def test_project_cannot_loosen_what_the_user_may(places: Places, text: str, file
         ('memory_directory = "x"', "memory_directory is 'x'; it should be an absolute path in quotes, or one that"),
         ('sandbox = "chroot"', "sandbox.mode is 'chroot'; it should be one of none, landlock, bubblewrap"),
         ('[sandbox]\nwrite = ["x"]', "sandbox.write is a list; it should be a list of paths in quotes that are abs"),
-        ("max_turns = ", "is not a readable TOML file: "),
-        ("x = " + "[" * 5_000, "is not a readable TOML file: "),
+        ("max_turns = ", "the file is not readable TOML: "),
+        ("x = " + "[" * 5_000, "the file is not readable TOML: "),
     ],
 )
 def test_error_names_file_key_and_correct_usage(places: Places, text: str, reason: str) -> None:
@@ -171,10 +171,10 @@ def test_error_names_file_key_and_correct_usage(places: Places, text: str, reaso
 def test_flag_and_managed_file_are_checked_like_the_file_of_the_user(places: Places) -> None:
     assert places.refusal({"permissions.mode": "x"}).startswith("command line: permissions.mode is 'x'; it should be")
     places.managed.write_bytes(b"\xff")
-    assert places.refusal().startswith(f"{places.managed}: is not a readable TOML file: ")
+    assert places.refusal().startswith(f"{places.managed}: the file is not readable TOML: ")
     places.managed.unlink()
     os.mkfifo(places.managed)
-    assert places.refusal().startswith(f"{places.managed}: is not a regular file"), "opening it would block"
+    assert places.refusal().startswith(f"{places.managed}: the path is not a regular file"), "opening it would block"
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_variable_overrides_number_or_switch_of_layer(places: Places, name: str,
 
 def test_invalid_variable_is_refused_by_name(places: Places) -> None:
     prefix = "COTERIE_LAYERS_"
-    hint = f"{prefix}RESULTS_CAPS: overrides no setting; did you mean {prefix}RESULTS_CAP?"
+    hint = f"{prefix}RESULTS_CAPS: the variable overrides no setting; did you mean {prefix}RESULTS_CAP?"
     assert places.refusal(None, **{f"{prefix}RESULTS_CAPS": "1"}) == hint
     reason = f"{prefix}CLEARING_KEEP: layers.clearing.keep is 'all'; it should be a whole number above 0"
     assert places.refusal(None, **{f"{prefix}CLEARING_KEEP": "all"}) == reason

@@ -113,6 +113,6 @@ async def test_in_process_agents_are_lost_with_the_connection() -> None:
             with trio.CancelScope(shield=True):
                 await guest.wait_ended()
             assert (guest.status, guest.is_lost) == (KILLED, True)
-            with pytest.raises(StartFailed, match="its parent agent, which has ended"):
+            with pytest.raises(StartFailed, match="its parent, which has ended"):
                 house.run("done")
             await trio.sleep_forever()

@@ -99,8 +99,8 @@ async def test_record_is_discarded_when_its_parent_has_ended(
     ("old", "new", "reason"),
     [
         *((None, content, "") for content in (b"", b"{", b"[1]", b'{"v":1}', b"\xff", b"[" * 100_000)),
-        (b'"v":1', b'"v":2', "its format version is 2, but this program reads version 1"),
-        (b'{"by":"rule","paths":["tests/**"]}', b"null", "its signature is invalid"),
+        (b'"v":1', b'"v":2', "the file has format version 2, but this program reads 1"),
+        (b'{"by":"rule","paths":["tests/**"]}', b"null", "the signature of the file is invalid"),
     ],
     ids=["empty", "torn", "list", "no order", "not UTF-8", "nested", "version", "plan policy removed"],
 )

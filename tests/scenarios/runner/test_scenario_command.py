@@ -109,7 +109,7 @@ def test_invalid_scenario_is_refused_before_anything_starts(tmp_path: Path) -> N
     code, output = invoke_scenario("run", "cordinator")
     assert (code, "did you mean" in output) == (2, True)
     code, output = invoke_scenario("run")
-    assert (code, "none given" in output) == (2, True)
+    assert (code, "no scenario was given" in output) == (2, True)
 
 
 def test_list_and_show_print_shipped_scenarios() -> None:

@@ -63,7 +63,7 @@ def test_body_contains_parameters_sections_and_messages() -> None:
 def test_key_header_is_restored_and_its_http_headers_are_only_in_hash() -> None:
     header = KeyHeader(model="m", betas=("b", "a"), thinking=b'{\n "type" : "adaptive"}', effort="max", has_images=True)
     assert KeyHeader.from_bytes(header.to_bytes()) == header
-    with pytest.raises(ValueError, match=r"tool_choice: not a JSON object"):
+    with pytest.raises(ValueError, match=r"tool_choice: the data must be one JSON object"):
         KeyHeader(model="m", tool_choice=b'"auto"')
     headers = [HEADER, attrs.evolve(HEADER, betas=("x",)), attrs.evolve(HEADER, api_version="2023-06-01")]
     assert len({Conversation.begin(header).prefix_hash for header in headers}) == 3

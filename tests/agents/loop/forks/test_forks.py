@@ -276,5 +276,5 @@ def test_damage_to_any_byte_of_prefix_is_detected(dice: random.Random) -> None:
 def test_unusable_fork_file_is_refused(tmp_path: Path, content: bytes | None) -> None:
     if content is not None:
         (tmp_path / "point").write_bytes(content)
-    with pytest.raises(ConfigInvalid, match="not a usable fork point"):
+    with pytest.raises(ConfigInvalid, match="the fork point is unusable"):
         read_fork_file(tmp_path / "point")

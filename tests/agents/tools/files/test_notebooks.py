@@ -158,8 +158,8 @@ async def test_invalid_change_is_refused_without_effect(
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("{", "invalid JSON"),
-        ("[]", "invalid JSON: expected '{'"),
+        ("{", "not valid JSON"),
+        ("[]", "not valid JSON; correct it: expected '{'"),
         ('{"nbformat": 3, "worksheets": []}', "nbformat is 3"),
         ('{"nbformat": 4, "cells": {}}', "no list of cells"),
         ('{"nbformat": 4, "cells": [1]}', "no list of cells"),

@@ -44,7 +44,7 @@ async def test_lines_are_numbered(content: bytes, shown: str, workspace: Workspa
     [
         ({"offset": 3, "limit": 2}, "     3\tl3\n     4\tl4"),
         ({"offset": 9, "limit": 50}, "     9\tl9"),
-        ({"offset": 10}, "has only 9 lines, so offset=10 is too large"),
+        ({"offset": 10}, "has only 9 lines, so reduce offset=10"),
         ({"offset": 0}, "counted from 1"),
         ({"limit": 0}, "must be at least 1"),
     ],

@@ -134,7 +134,7 @@ async def test_exponential_expression_is_stopped_and_torn_last_line_skipped(past
         ({"pattern": "("}, "'(' is not a valid regular expression; correct it: missing ), unterminated subpattern"),
         ({}, "Give either pattern, to search, or turn"),
         ({"pattern": "a", "turn": 1}, "Give either pattern, to search, or turn"),
-        ({"pattern": "a", "limit": 51}, "limit is 51, but must be from 1 to 50"),
+        ({"pattern": "a", "limit": 51}, "limit is 51; give a number from 1 to 50"),
         ({"turn": 9}, "Turn 9 has no text of anyone. Use another turn up to 3."),
     ],
 )

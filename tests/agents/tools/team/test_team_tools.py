@@ -87,7 +87,9 @@ async def test_refusal_and_damage_are_named_with_the_reason(tasks: TaskList) -> 
     unknown = "The task list was not changed: there is no task 9; the highest number is 2."
     assert await bob.refused("TaskClaim", task_id=9) == unknown
     assert "give at least one field" in await bob.refused("TaskUpdate", task_id=1)
-    assert "the subject cannot be used: it is empty" in await bob.refused("TaskCreate", subject=" ")
+    assert "the subject cannot be used: a task cannot have an empty subject" in await bob.refused(
+        "TaskCreate", subject=" "
+    )
     (tasks.directory / "000001.json").write_bytes(b"{")
     assert "000001.json: cannot be read as a task" in await ann("TaskList")
     assert (await ann.refused("TaskClaim", task_id=1)).startswith("The task list could not be used. ")

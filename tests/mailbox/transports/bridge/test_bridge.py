@@ -90,7 +90,7 @@ def test_socket_path_depends_on_the_runtime_directory(monkeypatch: pytest.Monkey
     monkeypatch.delenv("XDG_RUNTIME_DIR")
     assert socket_path("s1") == Path(f"/tmp/coterie-{os.getuid()}/s1.sock")  # noqa: S108 - the documented place
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/tmp/" + "x" * 100)  # noqa: S108 - never made
-    with pytest.raises(BridgeUnusable, match="limit of a socket is 107; set XDG_RUNTIME_DIR"):
+    with pytest.raises(BridgeUnusable, match="over 107; set XDG_RUNTIME_DIR"):
         socket_path("home")
 
 
@@ -141,8 +141,8 @@ async def test_message_to_any_address_gets_the_session_of_the_hello_and_kind_pee
 async def test_peer_with_the_name_of_this_session_or_another_version_is_refused(two: Two) -> None:
     liar = BridgeTransport("home", two.root / "liar", two.clock, two.dead.append)
     hellos = [
-        (Hello(session="home"), "claims to be this session"),
-        (Hello(session="away", v=2), "its protocol version is 2; this session speaks 1"),
+        (Hello(session="home"), "the sender has the id of this session"),
+        (Hello(session="away", v=2), "the sender has protocol version 2, not 1"),
     ]
     async with two.open() as path:
         with pytest.raises(BridgeRefused, match="address its agents by name"):
@@ -157,7 +157,7 @@ async def test_peer_with_the_name_of_this_session_or_another_version_is_refused(
 async def test_only_text_passes_the_bridge(two: Two, kind: MessageKind) -> None:
     """A structured message is refused by our sender, and by the receiver if the sender does not check."""
     async with two.open() as path:
-        with pytest.raises(NotAllowed, match="mail between sessions is text"):
+        with pytest.raises(NotAllowed, match="send plain text to other sessions"):
             await two.sending().send(two.write(kind=kind), HOME)
         async with connect(path) as stream:
             await write_frame(stream, two.write(kind=kind).to_bytes())
@@ -172,7 +172,7 @@ async def test_refusals_reach_the_sender(two: Two) -> None:
             await two.send("hello")
     assert (caught.value.nearest, caught.value.known) == (("main",), ("main", "bob"))
     async with two.open(AcceptPolicy(policy="refuse")):
-        with pytest.raises(BridgeRefused, match="bridge:home rejected the message: it accepts no mail"):
+        with pytest.raises(BridgeRefused, match="bridge:home rejected the message: the session takes no mail"):
             await two.send("hello")
 
 
@@ -215,7 +215,7 @@ async def test_silent_peer_gets_a_timeout_reply(two: Two, autojump_clock: MockCl
         if begun:
             await stream.send_all(begun)
         answer = DeliveryReply.from_bytes(await read_frame(stream) or b"")
-        assert answer.reason == "no complete frame came in 10 seconds"
+        assert answer.reason == "the other session sent no complete message in 10 seconds; send it again"
 
 
 async def test_connections_over_the_limit_wait(two: Two) -> None:
@@ -252,14 +252,14 @@ async def test_socket_that_is_no_bridge_is_refused(two: Two) -> None:
                     await write_frame(stream, b'"welcome to something else"')
 
             nursery.start_soon(greet)
-            with pytest.raises(BridgeRefused, match="is no bridge"):
+            with pytest.raises(BridgeRefused, match="is no session"):
                 await two.sending().send(two.write(), Socket(path))
 
 
 async def test_reply_from_another_session_is_refused(two: Two) -> None:
     async with two.open(session="impostor") as path:
         path.rename(path.with_name("home.sock"))
-        with pytest.raises(BridgeRefused, match="session 'impostor' listens there"):
+        with pytest.raises(BridgeRefused, match="session 'impostor' has this address"):
             await two.send("hello")
 
 

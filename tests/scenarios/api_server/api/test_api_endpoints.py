@@ -193,7 +193,7 @@ async def test_the_clock_can_be_read_and_moved_and_ages_the_cache() -> None:
 ADVANCES = (None, "300", True, [1], 10**400, 1e300, -1e12)
 FAULTS = {
     "unknown fault 'overlaoded'; did you mean 'overloaded'?": {"kind": "overlaoded"},
-    "a fault is a kind or a mapping": {"faults": ["cut", 7]},
+    "a fault must be the name of a kind": {"faults": ["cut", 7]},
     "unknown fault ['cut']": {"faults": ["cut", {"kind": ["cut"]}]},
 }
 NO_OBJECTS = (b"{", b"[]", b"null", b'"x"', b'{"advance": NaN}', b'{"name": "\xff"}', b"[" * 100_000, b'{"a": 1e999}')

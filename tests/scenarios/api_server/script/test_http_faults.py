@@ -33,15 +33,15 @@ def kinds(faults: HttpFaultPlan, count: int, caller: ApiCaller = ANYONE) -> list
     [
         ("overlaoded", "unknown fault 'overlaoded'; did you mean 'overloaded'?"),
         ("x", "unknown fault 'x'; expected one of cut, disconnect, error, error_event, overloaded, rate_limit, slow"),
-        (["cut"], "a fault is a kind or a mapping with a kind; expected one of cut"),
-        (None, "a fault is a kind or a mapping with a kind"),
-        ({}, "a fault needs a kind; expected one of cut"),
+        (["cut"], "a fault must be the name of a kind, or a mapping with a kind; expected one of cut"),
+        (None, "a fault must be the name of a kind, or a mapping with a kind"),
+        ({}, "a fault has no `kind`; expected one of cut"),
         ({"kind": ["cut"]}, "unknown fault ['cut']"),
-        ({"kind": "cut", "aftr": 1}, "a fault has no 'aftr'; did you mean 'after'?"),
-        ({"kind": "cut", 5: 1}, "a fault has no 5; expected one of"),
+        ({"kind": "cut", "aftr": 1}, "a fault has no key 'aftr'; did you mean 'after'?"),
+        ({"kind": "cut", 5: 1}, "a fault has no key 5; expected one of"),
         (
             {"kind": "cut", "retry_after": 1},
-            "the fault cut takes no 'retry_after'; 'retry_after' belongs to error, over",
+            "the fault cut cannot have 'retry_after', a key of error, over",
         ),
         ({"kind": "cut", "after": -1}, "the fault's after must be a whole number from 0, not -1"),
         ({"kind": "cut", "after": True}, "the fault's after must be a whole number from 0, not True"),
@@ -54,7 +54,7 @@ def kinds(faults: HttpFaultPlan, count: int, caller: ApiCaller = ANYONE) -> list
             ({"kind": "slow", "seconds": value}, f"the fault's seconds must be a number of seconds, not {value}"[:60])
             for value in (float("nan"), float("inf"), -1, 10**400)
         ),
-        ({"kind": "cut", "seconds": 3}, "the fault cut takes no 'seconds'; 'seconds' belongs to"),
+        ({"kind": "cut", "seconds": 3}, "the fault cut cannot have 'seconds', a key of"),
         ({"kind": "error", "status": 200}, "the fault's status must be from 400 to 599, not 200"),
         ({"kind": "error", "error": "api_eror"}, "unknown error type 'api_eror'; did you mean 'api_error'?"),
     ],

@@ -100,8 +100,8 @@ BAD = {
     "default:\n": (1, "default must be a list of replies, not nothing"),
     "default: []": (1, "default is an empty list; expected a list of replies"),
     "a: [x]\ndefault:\n  - text: a\n    txet: b": (4, "default[1] has an unknown key 'txet'; did you mean 'text'?"),
-    "default:\n- text: a\n  text: b": (3, "the key 'text' is repeated in default[1], first on line 2"),
-    "default: [x]\ndefault: [y]": (2, "the key 'default' is repeated in the script, first on line 1"),
+    "default:\n- text: a\n  text: b": (3, "the key 'text' of default[1] is also on line 2"),
+    "default: [x]\ndefault: [y]": (2, "the key 'default' of the script is also on line 1"),
     "default:\n- delay: 1": (2, "default[1] is empty; add text, thinking, tools or content, or a stop"),
     "default:\n-": (2, "default[1] must be text or a mapping with text, tools or content, not nothing"),
     "default:\n- text:\n    - a": (3, "text must be text, not a list"),
@@ -118,14 +118,14 @@ BAD = {
     "default: [{stop: refusal, refusal: {category: cybr}}]": (1, "unknown category 'cybr'; did you mean 'cyber'?"),
     "default: [{text: a, refusal: {category: cyber}}]": (1, "refusal can be used only with `stop: refusal`"),
     "default:\n- text: a\n  fault: overlaoded": (3, "unknown fault 'overlaoded'; did you mean 'overloaded'?"),
-    "default:\n- text: a\n  fault:\n    kind: cut\n    aftr: 1": (4, "a fault has no 'aftr'; did you mean 'after'?"),
+    "default:\n- text: a\n  fault:\n    kind: cut\n    aftr: 1": (4, "a fault has no key 'aftr'; did you mean 'after'"),
     "default: [{text: a, tools: []}]": (1, "tools is an empty list; expected a list of tool calls"),
     "default: [{text: a, tools: {Read: {}}}]": (1, "tools must be a list of tool calls"),
     "default: [{tools: [Read]}]": (1, "tools[1] must be one tool call, such as `Read: {path: a}`, not 'Read'"),
     "default:\n- tools:\n  - Read: {a: b}\n    Bash: {}": (3, "tools[1] names 2 tools (Read, Bash)"),
-    "default: [{tools: [Read: 5]}]": (1, "the input of Read must be a mapping"),
+    "default: [{tools: [Read: 5]}]": (1, "the input of tool Read must be a mapping"),
     "default: [{tools: [{name: Read, inputs: {}}]}]": (1, "tools[1] has an unknown key 'inputs'"),
-    "default: [{text: a, content: [b]}]": (1, "default[1] has content and text; content must contain all blocks"),
+    "default: [{text: a, content: [b]}]": (1, "default[1] has content and text; move text into content"),
     "default: [{content: [{text: a, thinking: b}]}]": (1, "content[1] must be one block"),
     "default: [{content: [{input: {}}]}]": (1, "content[1] must be one block"),
     "default: [{content: [{type: tool_use, name: a}]}]": (1, "a tool_use block needs a mapping as its input"),
@@ -133,29 +133,29 @@ BAD = {
     "default: [{content: [{type: [a]}]}]": (1, "type must be a block type, not a list"),
     "default:\n- text: a\n  when: {}": (3, "when is an empty mapping; expected conditions"),
     "default:\n- a\n- {text: a, when: {user_text: b}}": (3, "when has an unknown key 'user_text'; did you mean 'last_"),
-    "default:\n- text: a\n  when:\n    last_user_text: /(/": (4, "bad regular expression /(/"),
-    "default: [{text: a, when: {last_user_text: '/[[a]/'}}]": (1, "bad regular expression /[[a]/: Possible nested set"),
+    "default:\n- text: a\n  when:\n    last_user_text: /(/": (4, "the regular expression /(/ is invalid"),
+    "default: [{text: a, when: {last_user_text: '/[[a]/'}}]": (1, "the regular expression /[[a]/ is invalid"),
     "default: [{text: a, when: {last_user_text: /a/q}}]": (1, "unknown flag 'q'"),
     "default: [{text: a, when: {last_user_text: [b]}}]": (1, "last_user_text must be text or a /regular expression/"),
     "default: [{text: a, when: {turn: 0}}]": (1, "turn must be a whole number from 1, not '0'"),
     "default: [{text: a, purpose: b, when: {purpose: c}}]": (1, "the reply has the purpose 'b' already; give it once"),
     "default:\n- text: a\n- text: '{{lst_user_text}}'": (3, "unknown slot {{lst_user_text}}; did you mean 'last_"),
-    "default:\n- tools:\n  - Bash:\n      command: 'echo {{x'": (4, "the slot '{{x' is not closed."),
+    "default:\n- tools:\n  - Bash:\n      command: 'echo {{x'": (4, "the slot '{{x' is not closed; add }}."),
     "default: [{text: 'a {{match.1}}'}]": (1, "{{match.1}} needs a `when` with a regular expression"),
-    "default: [{text: '{{match.2}}', when: {model: /(a)/}}]": (1, "{{match.2}}: the regular expression has 1 groups"),
+    "default: [{text: '{{match.2}}', when: {model: /(a)/}}]": (1, "{{match.2}} is wrong: the regular expression"),
     "default:\n- text: a\n  times: always\n- b": (4, "default[2] is never used: default[1] on line 2"),
-    "default: [a\n": (1, "not valid YAML: did not find expected ',' or ']' while parsing a flow sequence"),
-    "default:\n- a: b: c": (2, "not valid YAML: mapping values are not allowed in this context"),
-    "default: [a]\nx: \a": (2, "not valid YAML: control characters are not allowed"),
-    "é: [a]\nx: \ud800": (2, "not valid YAML: half of a surrogate pair"),
-    "default: [a]\n---\nb": (2, "a second document starts here; expected only one"),
+    "default: [a\n": (1, "the text is not valid YAML: did not find expected ',' or ']' while parsing"),
+    "default:\n- a: b: c": (2, "the text is not valid YAML: mapping values are not allowed in this context"),
+    "default: [a]\nx: \a": (2, "the text is not valid YAML: control characters are not allowed"),
+    "é: [a]\nx: \ud800": (2, "the text is not valid YAML: half of a surrogate pair"),
+    "default: [a]\n---\nb": (2, "a second YAML document starts here; keep only one"),
     "default:\n- *b": (2, "the alias *b has no anchor &b before it"),
     "default: &b\n- *b": (2, "the alias *b has no anchor &b before it"),
-    "default: [!!binary aGk=]": (1, "unknown tag tag:yaml.org,2002:binary"),
+    "default: [!!binary aGk=]": (1, "unknown YAML tag tag:yaml.org,2002:binary"),
     "default: [{text: a, [b]: c}]": (1, "a key of default[1] must be text, not a list"),
     "default: [{tools: [a: {b: 1e999}]}]": (1, "the number '1e999' is too large; quote it to make it text"),
     "default: [{tools: [a: {b: 99999999999999999999}]}]": (1, "the number '99999999999999999999' is too large"),
-    "default: " + "[" * 100_000: (1, "nested deeper than 64 levels"),
+    "default: " + "[" * 100_000: (1, "the value is nested deeper than 64 levels"),
 }  # fmt: skip
 
 
@@ -173,7 +173,7 @@ def test_alias_expansion_is_limited() -> None:
     """Nine lines with nested aliases would expand to 10^10 values."""
     lines = ["a0: &a0 [x,x,x,x,x,x,x,x,x,x]"]
     lines += [f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
-    with pytest.raises(ScriptInvalid, match="line 6: more than 200,000 values"):
+    with pytest.raises(ScriptInvalid, match="line 6: the file has more than 200,000 values"):
         parse_script("\n".join(lines), "s.yaml")
 
 
@@ -185,8 +185,11 @@ def test_a_file_is_loaded_under_its_name_and_else_named_with_the_reason(tmp_path
     assert script.replies["default"][0].content == ({"type": "text", "text": "héllo"},)
     path.write_bytes(b"default:\n- ok\n- h\xe9llo\n")
     for bad, words in (
-        (path, f"{path}, line 3: not UTF-8: invalid continuation byte"),
-        (tmp_path / "no.yaml", f"{tmp_path / 'no.yaml'}: cannot be read: No such file or directory"),
+        (path, f"{path}, line 3: the script is not UTF-8: invalid continuation byte; convert the file"),
+        (
+            tmp_path / "no.yaml",
+            f"{tmp_path / 'no.yaml'}: the script cannot be read: No such file or directory; correct the path",
+        ),
     ):
         with pytest.raises(ScriptInvalid) as caught:
             load_script(bad)

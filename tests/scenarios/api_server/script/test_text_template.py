@@ -80,9 +80,9 @@ def test_every_string_of_a_value_is_filled_without_changing_the_template() -> No
         ("{{agent.1}}", "unknown slot {{agent.1}}; did you mean 'agent'?"),
         ("{{}}", "unknown slot {{}}; expected one of agent, first_user_text,"),
         ("style={{color: 1}}", "unknown slot {{color: 1}}; expected one of"),
-        ("a {{turn", "the slot '{{turn' is not closed. (A literal {{ is written {{open}}.)"),
-        ("{{match.2}}", "{{match.2}}: the regular expression has 1 groups"),
-        ("{{/(/}}", "/(/ is not a regular expression"),
+        ("a {{turn", "the slot '{{turn' is not closed; add }}. (A literal {{ is written {{open}}.)"),
+        ("{{match.2}}", "{{match.2}} is wrong: the regular expression has only 1 groups"),
+        ("{{/(/}}", "the regular expression /(/ of a slot is invalid"),
     ],
 )
 def test_a_slot_that_cannot_be_filled_is_refused_beforehand(text: str, reason: str) -> None:
