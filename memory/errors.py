@@ -32,7 +32,7 @@ class MemoryRefused(StoreError):
     """A path or a write is not allowed in a memory store. Nothing has changed."""
 
     path: str
-    """Path of the memory, as the writer gave it."""
+    """Refused path, as the caller gave it; or the name of the setting that contains the path."""
     reason: str
     """One line about the problem and the expected form; `path` is its grammatical subject."""
 
@@ -46,7 +46,7 @@ class BaseChanged(StoreError):
 
     path: str
     current: bytes | None
-    """Current content of the memory; None if it has been deleted."""
+    """Current content of the memory; None if the file does not exist."""
 
     def __str__(self) -> str:
         change = "has been deleted" if self.current is None else "has been changed"

@@ -22,13 +22,13 @@ class ResultSettings:
 
     enabled: bool = True
     cap: int = 50_000
-    """Longest result that is not stored in a file, for tools without a field of their own below."""
+    """Maximum characters of a result that is not stored in a file, for tools without a field of their own below."""
     bash: int = 30_000
     grep: int = 20_000
     mcp: int = 100_000
-    """Longest result that is not stored in a file, for tools of MCP servers."""
+    """Maximum characters of a result that is not stored in a file, for tools of MCP servers."""
     total: int = 200_000
-    """Maximum size of all tool results in one message together; above it, the largest results are stored in files."""
+    """Maximum characters of all tool results in one message together; above it, the largest are stored in files."""
     preview: int = 2_000
     """Number of bytes from the beginning of a stored result that stay in the conversation."""
 
@@ -44,7 +44,7 @@ class ClearingSettings:
     keep: int = attrs.field(default=5, validator=attrs.validators.ge(1))
     """Number of newest results that are never cleared."""
     trigger: int = 10
-    """Number of old results that may accumulate before they are deleted from the prompt cache."""
+    """Number of clearable results in the prompt cache above which all but the newest `keep` are deleted from it."""
     expected_turns: int = 50
     """Number of further turns in which clearing must save at least the cost of writing the prompt cache again."""
 
@@ -55,16 +55,16 @@ class NotesSettings:
 
     enabled: bool = True
     first: int = 10_000
-    """Context size at which the notes are first updated."""
+    """Size of the context, in tokens, at which the notes are first updated."""
     step: int = 5_000
-    """Minimum growth of the context between two updates of the notes."""
+    """Minimum growth of the context, in tokens, between two updates of the notes."""
     calls: int = 3
     """Minimum number of tool calls between two updates of the notes; not required if the last turn made no call."""
     share: float = 0.08
     """Maximum cost of all updates of the notes, as a fraction of the cost of the agent's turns."""
     section: int = 2_000
     total: int = 12_000
-    """Maximum size of all sections of the notes together."""
+    """Maximum size, in tokens, of all sections of the notes together."""
     template: Path | None = None
     prompt: Path | None = None
 
@@ -77,20 +77,20 @@ class CompactionSettings:
     by_notes: bool = True
     by_model: bool = True
     keep_least: int = 10_000
-    """Minimum size of the last part of the conversation, which a compaction leaves unchanged."""
+    """Minimum size, in tokens, of the last part of the conversation, which a compaction leaves unchanged."""
     keep_texts: int = 5
     """Minimum number of messages with text in the last part, which a compaction leaves unchanged."""
     keep_most: int = 40_000
-    """Maximum size of the unchanged last part. The last reply and its tool results stay even if they are larger."""
+    """Maximum tokens of the unchanged last part. The last message and its tool results stay even if they are larger."""
     files: int = 5
     """Number of most recently read files whose content is restored after a compaction."""
     file: int = 5_000
     files_total: int = 50_000
     skill: int = 5_000
-    """Maximum size of each skill that is restored after a compaction; the skill that was loaded last comes first."""
+    """Maximum tokens of each skill that is restored after a compaction; the skill that was loaded last comes first."""
     skills_total: int = 25_000
     failures: int = 3
-    """Number of summaries that may fail in a row; after that, the model is not asked for summaries in this session."""
+    """Number of failed summaries in a row after which an agent asks no model for a summary again."""
 
     def within(self, tokens: int) -> "CompactionSettings":
         """Return the settings for a context of *tokens*, with smaller limits if the context is small."""
@@ -134,7 +134,7 @@ class DreamingSettings:
     """Maximum number of replies of the model in one dream."""
     deletions: DeletionPolicy = "ask"
     drain: float = 60.0
-    """Maximum seconds that an ending session waits for a running dream."""
+    """Maximum seconds that the ending lead (first agent) waits for a running dream."""
 
 
 @attrs.frozen(kw_only=True)

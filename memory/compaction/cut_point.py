@@ -26,7 +26,7 @@ def split_messages(segments: Iterable[SegmentView]) -> list[list[SegmentView]]:
 
 @attrs.frozen
 class MessageSizes(Sequence[int]):
-    """Number of tokens of each message, counted lazily: only the end of a long conversation is counted."""
+    """Size of each message in tokens, by message index; a message is counted only when its size is first read."""
 
     _messages: Messages
     _count: Callable[[SegmentView], int]
@@ -57,9 +57,9 @@ def find_starts(messages: Messages) -> list[int]:
 
 
 def first_unknown(messages: Messages, replies: int) -> int:
-    """Return the index of the first message of the newest *replies* turns; 0 if there are not more turns.
+    """Return the index of the first message of the newest *replies* turns; 0 if there are at most *replies* turns.
 
-    A turn ends with a reply of the model. Notes that are *replies* turns old do not cover the messages from there on.
+    A turn ends with a reply of the model. Notes that are *replies* turns old cover only the messages before it.
     """
     for number in range(len(messages) - 1, -1, -1):
         if messages[number][0].role == "assistant":
@@ -92,12 +92,12 @@ def choose_start(
 
 
 def last_start(messages: Messages) -> int:
-    """Return the index at which the last round (a message and the tool results behind it) begins."""
+    """Return the largest index, except 0, at which the conversation can be cut; `len(messages)` if there is none."""
     return next(_starts_backwards(messages), len(messages))
 
 
 def nearest_start(messages: Messages, number: int) -> int:
-    """Return the largest index up to *number* at which the conversation can be cut; 0 if there is none."""
+    """Return the largest index, at most *number*, at which the conversation can be cut; 0 if there is none."""
     return next((start for start in _starts_backwards(messages) if start <= number), 0)
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 TURNS = 10
-"""Number of the last turns before a compaction whose paths, names and numbers are searched in the summary."""
+"""Number of the newest summarised turns whose paths, names and numbers are searched in the summary."""
 
 _NUMBERED = re.compile(r"^[ ]*\d+\t", re.MULTILINE)
 """Line number at the start of a line in a file listing; removed, because the number is not content."""
@@ -37,11 +37,11 @@ _PROSE = re.compile(
 
 
 def find_lost_terms(before: Iterable[str], after: str) -> list[str]:
-    """Return the terms in *before*, the texts of the last turns, that the summary *after* does not contain as words.
+    """Return the terms in *before*, texts of messages, that the summary *after* does not contain as words.
 
     Terms are paths, identifiers and numbers with at least two digits, without commas. Line numbers of listings are
-    ignored. *before* contains a text for each turn, oldest first. The result begins with the terms of the newest turn
-    and contains each term once.
+    ignored. *before* contains a text for each message, oldest first. The result begins with the terms of the newest
+    message and contains each term once.
     """
     chunks = _chunks(after)
     known = set(_terms_in(chunks))

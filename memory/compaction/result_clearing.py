@@ -1,4 +1,4 @@
-"""Layer 2 replaces old tool results by a placeholder. Also the size in tokens of blocks that a compaction keeps."""
+"""Context layer 2: a placeholder replaces old tool results. Also the token counts of blocks that a compaction keeps."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from decimal import Decimal
@@ -42,12 +42,12 @@ class ClearableResult:
     index: int
     """Index in the conversation of the segment (content block) with the result."""
     size: int
-    """Size of the result in bytes."""
+    """Size in bytes of the result block as JSON; 0 if a placeholder has replaced the result already."""
 
 
 @attrs.define(eq=False)
 class ClearableResults:
-    """The results in one conversation of tools whose results may be cleared, oldest first.
+    """Tool results of one conversation, oldest first, of those tools whose results may be cleared.
 
     Each update reads only new segments (content blocks), except in a new epoch, after the conversation was rewritten.
     """
@@ -181,8 +181,8 @@ CountTokens = Callable[[bytes], int]
 def kept_size(segment: SegmentView, count: CountTokens, gone: Collection[str]) -> int:
     """Return the number of tokens of the block *segment* that a compaction keeps.
 
-    Thinking counts as zero, because the model does not see it again. A result in *gone*, which was deleted from the
-    cache, counts as a placeholder. Otherwise such blocks would displace messages that the model can see.
+    Thinking and cache edits count as zero, because the model does not see them. A result in *gone*, which was deleted
+    from the cache, counts as a placeholder. Otherwise such blocks would displace messages that the model can see.
     """
     if segment.block_type == CACHE_EDITS or segment.block_type in THINKING:
         return 0
@@ -192,7 +192,7 @@ def kept_size(segment: SegmentView, count: CountTokens, gone: Collection[str]) -
 
 
 def kept_size_after(segments: SegmentViews, replies: int, count: CountTokens) -> int:
-    """Return the number of tokens in the newest *replies* turns, and in later blocks. A turn ends with a reply.
+    """Return the sum of `kept_size` over the newest *replies* turns and later blocks. A turn ends with a reply.
 
     Reads only these blocks, however long the conversation is.
     """

@@ -1,4 +1,4 @@
-"""Layer 1: long tool results are stored in files, and a preview stays in the conversation."""
+"""Context layer 1: long tool results are stored in files, and a preview stays in the conversation."""
 
 import hashlib
 import re
@@ -20,12 +20,12 @@ class LongResult:
     id: str
     text: str
     cap: int | None
-    """Maximum characters of a result that is not stored; None if results are never stored, as the tool limits them."""
+    """Maximum characters of a result that is not stored; None to never store it, because the tool limits it."""
 
 
 def select_results(results: Sequence[LongResult], settings: ResultSettings) -> list[LongResult]:
     """Return the results to store in files: first each result above its own limit, then the largest other results,
-    until the text that stays in the message is within `settings.total`.
+    until the text that stays in the message is within `settings.total`, or no other result is long enough.
     """
     stored = [result for result in results if result.cap is not None and len(result.text) > result.cap]
     rest = [result for result in results if result not in stored]

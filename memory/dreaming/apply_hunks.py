@@ -17,7 +17,7 @@ from coterie.memory.store.transaction import PendingEdit
 
 
 def _apply_index_hunks(current: str, file: DreamFile, hunks: Sequence[Hunk]) -> tuple[str, list[Hunk]]:
-    """Apply *hunks* to the index text *current*; return the text and unapplied hunks (old line missing or repeated)."""
+    """Apply *hunks* to the index text *current*; return the text, and hunks not applied: old line repeated or lost."""
     lines, base = split_lines(current), split_lines(file.base or "")
     dropped: list[Hunk] = []
     # From the end, so that the line before an insertion still exists, and insertions at one place keep their order.
@@ -33,7 +33,7 @@ def _apply_index_hunks(current: str, file: DreamFile, hunks: Sequence[Hunk]) -> 
 
 
 def _insert(lines: list[str], hunk: Hunk, base: Sequence[str]) -> None:
-    """Insert the lines added by *hunk* after their previous line in *base*, else at the end, unless *lines* has one."""
+    """Insert the line of *hunk*, unless *lines* has it: after the line that precedes it in *base*, else at the end."""
     if any(line in lines for line in hunk.added):
         return
     before = base[hunk.start - 1] if hunk.start else None
@@ -86,9 +86,9 @@ def auto_approved(change: DreamChange, kept: KeptFacts, deletions: DeletionPolic
 def apply_hunks(store: MemoryStore, change: DreamChange, chosen: Collection[int], author: Author) -> DreamChange:
     """Apply the waiting hunks with the numbers *chosen*; save and return *change* with the new state of each hunk.
 
-    Hunks of a file that has changed since the dream are dropped. A hunk that would lose a fact without approval keeps
-    waiting. The change log of the store records all edits as one group, which can be undone together. Blocks. Raises as
-    `MemoryStore.apply` does; then no hunk was applied, and *change* is saved unchanged.
+    A hunk is dropped if its file, or its line of the index, has changed since the dream. A hunk that would lose a fact
+    without approval keeps waiting. The change log of the store records all edits as one group, which can be undone
+    together. Blocks. If `MemoryStore.apply` raises, no hunk was applied, and *change* is saved unchanged.
     """
     save_change(store.directory, change)
     change = _drop_outdated(store, change, chosen)
@@ -111,7 +111,7 @@ def reject_hunks(store: MemoryStore, change: DreamChange) -> DreamChange:
 
 
 def _drop_outdated(store: MemoryStore, change: DreamChange, chosen: Collection[int]) -> DreamChange:
-    """Return *change* with *chosen* hunks set to dropped if their file has changed, to applied if the file has them."""
+    """Return *change* with *chosen* hunks "applied" if their file contains them, "dropped" if it has changed."""
     for file in change.files:
         numbers = {hunk.number for hunk in file.hunks} & set(chosen) & file.numbers("waiting")
         if not numbers or file.path == INDEX:
@@ -126,7 +126,7 @@ def _drop_outdated(store: MemoryStore, change: DreamChange, chosen: Collection[i
 
 
 def _edits(store: MemoryStore, plan: _Plan) -> tuple[list[PendingEdit], dict[int, str]]:
-    """Return the file edits of *plan*, deletions last, and the reason for each index hunk, by number, that is unfit."""
+    """Return the file edits of *plan*, deletions last, and the reasons, by number, of index hunks that do not fit."""
     edits: list[PendingEdit] = []
     unmade: dict[int, str] = {}
     for file in plan.files:
@@ -145,7 +145,7 @@ def _edits(store: MemoryStore, plan: _Plan) -> tuple[list[PendingEdit], dict[int
 
 
 def _after(store: MemoryStore, change: DreamChange, plan: _Plan, result: ApplyResult, author: Author) -> DreamChange:
-    """Return *change* with hunks of refused edits "dropped"; if a fact is lost thereby, undo and drop all others."""
+    """Return *change* with hunks of refused edits "dropped"; if that loses a fact, undo the others and drop them."""
     reasons = {edit.path: reason for edit, reason in result.dropped}
     if not reasons:
         return change

@@ -102,7 +102,7 @@ def _facts_before(file: DreamFile) -> list[StatedFact]:
 
 
 def _behind(file: DreamFile, lost: Sequence[StatedFact], chosen: Collection[int]) -> set[int]:
-    """Return the numbers of the *chosen* hunks of *file* that remove the *lost* facts; if unclear, of all its hunks."""
+    """Return the numbers of *chosen* hunks of *file* that touch *lost* facts; of all its hunks if none does."""
     found: set[int] = set()
     for said in lost:
         touching = {hunk.number for hunk in file.hunks if hunk.touches(said.first, said.last)} & set(chosen)

@@ -30,7 +30,7 @@ LOCK_TIMEOUT = 10.0
 
 @attrs.frozen(kw_only=True)
 class LockOwner(ProcessIdentity):
-    """Identity of the process that holds the lock for a dream (memory consolidation), on any machine with the store."""
+    """Identity of the process that holds the lock for a dream (memory consolidation), unique across machines."""
 
     place: str
     """Boot id of the machine and PID namespace of the process; process ids can be compared only within one place."""
@@ -90,7 +90,7 @@ class DreamLock:
     _clock: Clock
 
     def complete(self) -> None:
-        """Release the lock; record the current time as that of the last dream. Raises `DreamRefused` and `OSError`."""
+        """Release the lock with now as the time of the last dream. Raises `OSError`; `DreamRefused` after a timeout."""
         with _lock_changes(self.path):
             if self._is_ours():
                 _write(self.path, None, self._clock.now())

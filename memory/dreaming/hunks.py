@@ -12,7 +12,7 @@ from coterie.memory.store.memory_index import index_lines
 from coterie.memory.store.path_rules import INDEX
 
 HunkKind = Literal["addition", "merge", "deletion"]
-"""addition: adds lines only. merge: also removes lines, whose facts remain in some file. deletion: loses a fact."""
+"""addition: adds lines only. merge: removes lines, whose facts remain in some file. deletion: loses a fact."""
 HunkState = Literal["applied", "waiting", "dropped", "rejected"]
 """applied: written to the store. waiting: for approval. dropped: could not be written. rejected: by the user."""
 LONG = 2_000
@@ -26,7 +26,7 @@ class Hunk:
     number: int = 0
     """Number of the hunk among all hunks of its dream, from 1; 0 until `classify` assigns it."""
     start: int
-    """Index of the first removed line, from 0; if the hunk only inserts, index of the line before which it inserts."""
+    """Index, in the file before the dream, of the first removed line, or of the line before which the hunk inserts."""
     removed: tuple[str, ...] = ()
     """The lines that the hunk removes from the file, with their line ends; empty if it only inserts lines."""
     added: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class Hunk:
         return self.start + len(self.removed)
 
     def touches(self, first: int, last: int) -> bool:
-        """True if the hunk changes or borders on a line from *first* to *last*, so that a sentence there may change."""
+        """True if the hunk changes or adjoins a line with index *first* to *last* in the file before the dream."""
         return self.start <= last + 1 and self.end >= first
 
 

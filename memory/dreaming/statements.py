@@ -41,7 +41,7 @@ class StatedFact:
     """One fact that a memory file states: a sentence, a field of the front matter, or a line of the index."""
 
     key: str
-    """Text to compare facts with: case, white space, punctuation around words and Markdown markup are removed."""
+    """Text to compare facts with: `-> path` of an index line, else the words without case, punctuation and Markdown."""
     text: str
     first: int
     """Index of the first line of the fact in its file, from 0."""
@@ -150,7 +150,7 @@ def _body_start(lines: Sequence[str]) -> int:
 
 
 def _is_summary(said: StatedFact, rest: Collection[str]) -> bool:
-    """True if the field *said* shares a word, in any form, with the words *rest* of the text, and has no new number."""
+    """True if the field *said* shares a word stem with the text, whose words are *rest*, and has no new number."""
     stems = {_stem(word) for word in rest}
     words = said.key.split()
     has_news = any(word not in rest for word in words if any(sign.isdigit() for sign in word))

@@ -78,7 +78,7 @@ def copy_store(store: MemoryStore, scratch: Path, check: StopCheck = never_stop)
 def read_draft(copied: WorkingCopy) -> tuple[list[DreamFile], list[str]]:
     """Return the files that the dream changed in the working copy, and a note for each edit that is ignored.
 
-    A file that cannot be a memory is reset. A file without text counts as deleted. Blocks. Raises `OSError`.
+    A file that cannot be a memory gets its `base` content again. One without text counts as deleted. Raises `OSError`.
     """
     notes: list[str] = []
     files: list[DreamFile] = []

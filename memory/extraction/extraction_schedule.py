@@ -23,7 +23,7 @@ class ExtractionSchedule:
         return attrs.evolve(self, loops=self.loops + 1)
 
     def is_due(self, turn: int) -> bool:
-        """True if `every` runs have ended since the last start, and a turn before *turn* has not been read yet."""
+        """True if `every` runs ended since the last extraction started, and a turn before *turn* was not read yet."""
         return self.loops >= self.every and turn > self.cursor
 
     def after_start(self) -> "ExtractionSchedule":
@@ -41,7 +41,7 @@ def count_unread(messages: Messages, turns: int) -> int:
 
 
 def agent_already_wrote(changes: Iterable[MemoryChange], writer: Author, cursor: int) -> bool:
-    """True if the agent of *writer* has changed a memory itself in turn *cursor* or later; then none is extracted."""
+    """True if the agent of *writer* changed a memory itself in turn *cursor* or later, or in an unknown turn."""
     return any(
         change.author.by == "agent"
         and (change.author.session, change.author.agent) == (writer.session, writer.agent)

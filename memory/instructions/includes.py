@@ -22,7 +22,7 @@ class IncludeReference:
     path: str
 
     def target(self, directory: Path) -> Path | None:
-        """Find the file at `path`, relative to *directory*; return its path with links resolved, None if missing."""
+        """Return the resolved path of the file `path`, relative to *directory* or in `~/`; None if it is missing."""
         for name in dict.fromkeys((self.path, self.path.rstrip(_SENTENCE_MARKS))):
             try:
                 path = Path.home() / name[2:] if name.startswith("~/") else directory / name

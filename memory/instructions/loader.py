@@ -20,7 +20,7 @@ from coterie.trusted_files import TrustedFiles
 
 MANAGED = Path("/etc/coterie")
 NAMES = ("CLAUDE.md", "AGENTS.md", "rules/")
-"""Names of instruction files in the managed directory and the user's; `rules/` is a directory of rule files."""
+"""Names of instruction files in `/etc/coterie` and `~/.coterie`; `rules/` is a directory of rule files."""
 PROJECT_NAMES = ("CLAUDE.md", "AGENTS.md", ".claude/CLAUDE.md", ".claude/rules/")
 PRIVATE_NAMES = ("CLAUDE.local.md", "AGENTS.local.md")
 HOPS = 4
@@ -54,7 +54,7 @@ class InstructionPaths:
 
 @attrs.frozen(kw_only=True)
 class InstructionFile:
-    """An instruction file that was loaded: its path, its text, its owner, and the files to which it applies."""
+    """An instruction file that was loaded: path, text, scope (such as user), and the files to which it applies."""
 
     path: Path
     scope: InstructionScope
@@ -64,7 +64,7 @@ class InstructionFile:
     included_by: Path | None = None
 
     def to_text(self) -> str:
-        """Return the text for the context of a model, in an XML element with path, owner and patterns."""
+        """Return the text for the context of a model: an XML element with path, author and file patterns."""
         purpose = f" for={quoteattr(', '.join(self.paths))}" if self.paths else ""
         opening = f"<instructions file={quoteattr(_readable(self.path))} of={quoteattr(_OWNERS[self.scope])}{purpose}>"
         return f"{opening}\n{self.text.strip()}\n</instructions>"
@@ -95,26 +95,26 @@ class Instructions:
     files: tuple[InstructionFile, ...]
     notes: tuple[InstructionWarning, ...]
     unapproved: tuple[Path, ...]
-    """Resolved paths of included files outside the project that were not loaded: the user has not approved them."""
+    """Resolved paths of files (includes, link targets) that were not loaded, because the user has not approved them."""
 
     def to_text(self) -> str:
-        """Return the text of all files for the context of a model, each with path and owner; empty without files."""
+        """Return the text of all files for the context of a model, each with path and author; empty without files."""
         return "\n\n".join(file.to_text() for file in self.files)
 
 
 def read_instructions(project: Path) -> Instructions:
-    """Load the instruction files for directory *project*. Blocks. Raises `ConfigInvalid` for unreadable approvals."""
+    """Load the instruction files for directory *project*. Blocks. `ConfigInvalid` for an unreadable approval file."""
     # The files come from this checkout; approvals are shared by all worktrees of the project.
     places = InstructionPaths(home=home_directory(), project=checkout_root(project), working=project)
     return load_instructions(places, TrustedFiles.of(project_root(project)).__contains__)
 
 
 def load_instructions(places: InstructionPaths, approved: Callable[[Path], bool]) -> Instructions:
-    """Load the instruction files of *places*: managed, user, then each directory from the project down.
+    """Load the instruction files of *places*: `managed`, `home`, then each directory from `project` down to `working`.
 
-    An included file precedes the file that includes it. A file that is reached twice keeps its first position. A file
-    outside these directories that is included, or that a link of the project leads to, is loaded only if *approved*
-    returns True for its resolved path. A problem in a file becomes a warning. Blocks.
+    An included file precedes the file that includes it. A file that is reached twice keeps its first position. If no
+    directory of *places* contains both a file and its include, or a link of the project and its target, *approved* must
+    return True for the resolved path. A problem in a file becomes a warning. Blocks.
     """
     roots = (places.managed, places.home, places.project, places.working)
     reading = _Loader(tuple(map(_real, roots)), approved)
@@ -133,7 +133,7 @@ class _FoundFile:
     """An existing instruction file that is about to be loaded, and the way in which it was found."""
 
     path: Path
-    """Path of the file as shown in warnings."""
+    """Path of the file as shown in warnings and to the model."""
     real: Path
     """Path with links resolved, by which a file that is found twice is recognized."""
     scope: InstructionScope
@@ -222,7 +222,7 @@ class _Loader:
             self._load(_FoundFile(path=target, real=target, scope=by.scope, included_by=by.path, hops=by.hops + 1))
 
     def _is_free(self, file: Path, target: Path) -> bool:
-        """True if *file* may include *target* without approval: both are below the same one of `roots`."""
+        """True if *file* may include *target* without approval: one of the directories `roots` contains both."""
         return any(file.is_relative_to(root) and target.is_relative_to(root) for root in self.roots)
 
     def _is_approved(self, target: Path, path: Path, leads: str, line: int | None = None) -> bool:
@@ -239,7 +239,7 @@ class _Loader:
 
 
 def _read_text(path: Path) -> str:
-    """Return the text of the file *path*. Raises `OSError`, and `ValueError` if it is too large or not UTF-8 text."""
+    """Return the text of the file *path*. Raises `OSError`, `ValueError` if it is too large or no UTF-8 text file."""
     # Checked first, because opening a pipe would block.
     if not path.is_file():
         raise ValueError("the instruction file is not a regular file; replace it by a text file")

@@ -67,7 +67,7 @@ def end_update(
 ) -> tuple[NotesDocument, list[str]]:
     """After an update by a model, read the notes file, add the sections *kept*, trim all sections and write the file.
 
-    Returns the notes and the headings of trimmed sections. Raises `NotesUnusable` for empty or deleted notes.
+    Returns the notes and headings of trimmed sections. Raises `OSError`; `NotesUnusable` for empty or deleted notes.
     """
     read = read_notes(path, template)
     if read is None:

@@ -53,7 +53,7 @@ class NotesSchedule:
 
     @property
     def wait(self) -> int:
-        """Number of tokens by which the context must grow before the next update; doubled by each failure in a row."""
+        """Tokens by which the context must grow before the next update; doubled by each of up to 5 failures."""
         return self.settings.step * 2 ** min(self.failures, MOST_DOUBLINGS) if self.has_begun else self.settings.first
 
     def after_turn(self, tokens: int, calls: int, usd: Decimal) -> "NotesSchedule":
@@ -73,8 +73,8 @@ class NotesSchedule:
     def delay(self, tokens: int, expected_usd: Decimal, unknown: int = 0) -> Delay | None:
         """Return the reason to delay an update that costs about *expected_usd*; None if the update is due now.
 
-        An update is urgent if the context of *tokens* may soon be full, and if *unknown*, the tokens that the notes do
-        not cover, may soon exceed the limit. An update that is not urgent must leave money for an urgent one.
+        An update is urgent if both the context of *tokens* may soon be full and *unknown*, the tokens that the notes do
+        not cover, may soon exceed `need.most`. An update that is not urgent must leave money for an urgent one.
         """
         # New text may have replaced cleared text, so growth alone is not enough; but after a failure only growth
         # counts.

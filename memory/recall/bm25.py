@@ -39,7 +39,7 @@ REMEMBERED = 1_000
 
 T = TypeVar("T")
 _Gains: TypeAlias = "tuple[array[int], array[float]]"  # in quotes: Python 3.11 cannot subscript an array
-"""Result of the lookup of one word: the ids of the files that contain it, and the score that it adds to each."""
+"""Result of the lookup of one word: the ids of the files that contain it, and its score in each, before its weight."""
 
 
 @attrs.frozen(kw_only=True)
@@ -85,7 +85,7 @@ class Bm25Ranker:
     _looked_up: dict[str, _Gains] = attrs.field(factory=dict, init=False)
     """Cache of lookups in the search index: files with a word and its score in each, before its weight, by word."""
     _version: int | None = attrs.field(default=None, init=False)
-    """SQLite `data_version` at which the fields above were computed; None, or another version, means compute again."""
+    """SQLite `data_version` at which `_norms` and the other cached values were computed; None if they are outdated."""
 
     @classmethod
     def open(cls, directory: Path, cache: Path | None = None) -> Self:

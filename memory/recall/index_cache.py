@@ -156,7 +156,7 @@ INDEXED = 256 * 1024
 BATCH = 500
 """Number of files that are indexed in one transaction, so that other processes can write between two."""
 BETWEEN = "  "
-"""Separator of the words of an indexed text: two spaces, so that `text.count(" word ")` counts adjacent equals."""
+"""Separator of the words of an indexed text: two spaces, so that `text.count(" word ")` also counts repetitions."""
 
 T = TypeVar("T")
 

@@ -66,7 +66,7 @@ def open_memories(directory: Path) -> Iterator[ConfinedDirectory | None]:
 
 
 def read_head(memories: ConfinedDirectory, path: str, limit: int) -> bytes | None:
-    """Return the first *limit* bytes of the file *path*, without a cut last character; None if it is unreadable."""
+    """Return the first *limit* bytes of the file *path*, without a cut last character; None if it cannot be read."""
     try:
         # Most files are in the top directory; reading them directly saves two thirds of the time.
         content = memories.read(path, limit) if "/" in path else _read_at_top(memories.descriptor, path, limit)
@@ -91,14 +91,14 @@ def _read_at_top(directory: int, name: str, limit: int) -> bytes | None:
 
 _SIMPLE = r"[^\x00-\x1f\x7f-\xa0\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff:#]*"
 _VALUE = rf"[^\W_]{_SIMPLE}(?:(?::(?=\S)|(?<=\S)#){_SIMPLE})*"
-"""Regular expression of a plain YAML value, without any characters that have a meaning in YAML."""
+"""Regular expression of a plain YAML value on one line, in which no character has a special meaning in YAML."""
 _FIELD = rf"[a-z]+: {_VALUE}\n"
 _PLAIN = re.compile(rf"---\n((?:{_FIELD}|metadata:\n(?:  {_FIELD})+)+)---\n")
 _FIELDS = re.compile(r"^( *)([a-z]+): (.*)$", re.MULTILINE)
 
 
 def parse_entry_fast(content: bytes, path: str) -> MemoryEntry:
-    """Parse a memory as `parse_entry` does, but faster if its front matter is simple; `notes` may be incomplete."""
+    """Parse a memory as `parse_entry` does, but faster for simple front matter; warnings in `notes` may be missing."""
     text = content.decode(errors="replace")
     block = _PLAIN.match(text)
     found = _FIELDS.findall(block[1]) if block and "\0" not in text and "\r" not in text else []

@@ -37,7 +37,7 @@ _LONG_ENDINGS: Sequence[tuple[str, str]] = (
 """English endings and their replacements; only the first match is replaced, and only after at least one syllable."""
 _LAST_ENDINGS = ("ement", "ance", "ence", "able", "ible", "ment", "ate", "ive", "ize", "ous", "ant", "ent", "ful",
                  "ism", "ist", "ion", "al", "er", "ic")  # fmt: skip
-"""Endings of words that are removed if at least two syllables precede them."""
+"""Endings of words that are removed if at least two syllables precede them; `ion` only after `s` or `t`."""
 
 
 @functools.lru_cache(maxsize=65_536)

@@ -1,6 +1,6 @@
 """The change log of a memory store: a write-ahead log, from which a change that a crash interrupted is completed.
 
-A record holds one change, or all changes of a group. After all files of a record are written, a second record confirms
+A record holds all changes of one transaction. After all files of a record are written, a second record confirms
 this. An unconfirmed record at the end of the log is a change that a crash interrupted.
 """
 
@@ -90,7 +90,7 @@ class ChangeLog:
         return ChangeLogEnd(record.settled or record.changes[-1].id, tuple(map(_change, record.changes)))
 
     def append(self, changes: Sequence[MemoryChange]) -> None:
-        """Append *changes* as one durable record, before the files are written. If this raises, nothing is recorded."""
+        """Append *changes* as a durable record, before their files change. After an error, removes it if possible."""
         self._size = os.fstat(self._descriptor).st_size
         try:
             self._log.append(frame_record(msgspec.json.encode(_Record(changes=list(map(_stored, changes))))))

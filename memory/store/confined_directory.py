@@ -26,7 +26,7 @@ class ConfinedDirectory:
     """
 
     path: Path
-    """Path with which the directory was opened; used only in messages."""
+    """Path with which the directory was opened, for messages; access to its files is relative to `descriptor`."""
     descriptor: int
 
     def read(self, path: str, limit: int | None = None) -> bytes | None:
@@ -180,7 +180,7 @@ def _resolve_name(name: str, directory: int, path: str) -> str:
 
 
 def _mode(directory: int, name: str, path: str) -> int | None:
-    """Return the permissions of the file *name*; None if it is missing. Raises `MemoryRefused` if it is no file."""
+    """Return the permissions of the file *name*; None if missing. Raises `MemoryRefused` if it is no regular file."""
     try:
         mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
     except FileNotFoundError:

@@ -78,8 +78,8 @@ class MemoryStore:
     def apply(self, edits: Sequence[PendingEdit], author: Author, *, group: str) -> ApplyResult:
         """Make all valid *edits* in one transaction: after a crash all of them or none. Return the others as dropped.
 
-        All changes get the id *group*, for a common undo. Lines of edited memories in the index are updated. An edit of
-        the index itself is compared with the index before all edits.
+        All changes get the id *group*, for a common undo. New memories get an index line, deleted ones lose theirs.
+        An edit of the index itself is compared with the index before all edits.
         """
         dropped: list[tuple[PendingEdit, str]] = []
         with self._transaction(author) as writing:
@@ -140,7 +140,7 @@ class MemoryStore:
 def exclude_from_git(top: Path, directory: Path) -> bool:
     """Make git ignore *directory* in the repository *top*; return True if a line was added to `.git/info/exclude`.
 
-    No tracked file changes. Does nothing if *top* has no `.git` directory or *directory* is not below it. Blocks;
+    Changes no tracked file. Does nothing if *top* has no `.git` directory or *directory* is not below it. Blocks;
     raises `OSError`.
     """
     if not (top / ".git").is_dir() or not directory.is_relative_to(top):
@@ -157,7 +157,7 @@ def exclude_from_git(top: Path, directory: Path) -> bool:
 
 
 def seed_store(store: MemoryStore, snapshot: Path) -> list[str]:
-    """Copy the memories in the directory *snapshot* to *store* and return their paths; do nothing if it has memories.
+    """Copy the memories in the directory *snapshot* to *store*, if that is empty; return their paths.
 
     Stops with `MemoryRefused` at the first memory that the store refuses. Blocks; raises `StoreError` and `OSError`.
     """

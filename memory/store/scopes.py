@@ -16,7 +16,7 @@ AGENT_MEMORY = "agent-memory"
 LOCAL_AGENT_MEMORY = "agent-memory-local"
 SNAPSHOTS = "agent-memory-snapshots"
 LEAST_PARTS = 3
-"""Minimum number of path components of a memory directory; `/` and `/home` are refused as too general."""
+"""Minimum number of path components of a memory directory, including `/`; `/home` is refused as too general."""
 CLOSED = frozenset({".git", ".ssh", ".gnupg", ".aws", ".kube", ".docker", ".azure"})
 """Names of directories in which, or below which, no memories may be stored."""
 
@@ -45,7 +45,7 @@ class MemoryScope:
 def project_scope(home: Path, slug: str, *, variable: str | None, setting: Path | None) -> MemoryScope:
     """Return the scope with the user's memories of the project *slug*; its directory is in *home* by default.
 
-    *variable* or else *setting* gives another directory. Raises `MemoryRefused` if that directory is not allowed.
+    *variable* (`COTERIE_MEMORY_DIR`), or else *setting*, replaces it. Raises `MemoryRefused` if that is not allowed.
     """
     if variable:
         directory = check_directory(variable, DIRECTORY_VARIABLE)

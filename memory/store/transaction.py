@@ -128,7 +128,7 @@ class StoreTransaction:
             self._add(path, step.before, step.after, group=group, undoes=step.undoes.id, index_line=line)
 
     def record_external_changes(self) -> None:
-        """Add a change for every file that was edited without the store, so that its content differs from the log."""
+        """Add a change for each file whose content differs from the log, because it was edited without the store."""
         known = replay(self.held.history.batches())
         for path in sorted({*known, *self.held.root.list_files()}):
             current = None
@@ -140,7 +140,7 @@ class StoreTransaction:
     def commit(self) -> list[MemoryChange]:
         """Log all collected changes as one record and write their files; return them, with edits by other programs.
 
-        Raises `OSError` and `MemoryRefused`; then nothing has changed.
+        Raises `OSError` and `MemoryRefused`; then nothing has changed, unless the rollback failed too.
         """
         if not self._changes:
             return []

@@ -32,7 +32,7 @@ class SessionError(AgentError):
 
 
 class SessionFailed(SessionError):
-    """The session could not start, or ended before its lead (first agent) finished the task; then it can be resumed."""
+    """The session could not start, or its processes ended before the lead (first agent) finished the task."""
 
 
 class SessionOver(SessionError):

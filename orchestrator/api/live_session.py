@@ -80,7 +80,7 @@ class SessionResult:
         return self.reason == "completed"
 
     def state(self, name: str) -> str:
-        """Return the last state of agent *name*: done, failed, killed, idle or interrupted; `KeyError` if unknown."""
+        """Return the last state of agent *name*, such as done, failed, killed or interrupted; `KeyError` if unknown."""
         return {agent.name: agent.state for agent in self.agents}[name]
 
 
@@ -190,7 +190,7 @@ def count_existing(directory: Path) -> Counter[str]:
 
 @asynccontextmanager
 async def open_stream(directory: Path, liveness: SessionLiveness, past: Counter[str]) -> AsyncIterator[EventStream]:
-    """Yield a stream of a session's events without each agent's first events; *past* is their number by agent name."""
+    """Yield a stream of a session's events; the first `past[name]` events of each agent *name* are skipped."""
     async with open_follower(directory) as follower:
         yield EventStream(follower, liveness, past.copy())
 
@@ -313,7 +313,7 @@ class LiveSession:
         await self._ask("decide", approval, DecideApproval(id=approval, approve=approve, feedback=feedback))
 
     async def stop(self, name: str) -> None:
-        """Stop the agent *name* and all agents that it started; return when all of them have ended."""
+        """Stop the agent *name* and its descendants (agents that it or they started); return when all have ended."""
         await self._ask("stop", name, StopAgent(name=name))
 
     def interrupt(self) -> None:

@@ -81,7 +81,7 @@ def run_sync(task: str = "", **options: Unpack[SessionOptions]) -> SessionResult
 
 
 async def _listen(events: RootEvents, client: RootClient, liveness: SessionLiveness, nursery: trio.Nursery) -> None:
-    """Receive the messages of the root (supervisor) to its end, then end *liveness*; *nursery* runs prompt handlers."""
+    """Receive messages until the root (supervisor) ends, then call `liveness.end`; *nursery* runs prompt handlers."""
     outcome = await events.run(nursery)
     client.is_detached = False  # the root has ended
     liveness.end(outcome)

@@ -23,7 +23,7 @@ NEW_SESSION_OPTIONS = ("project", "team", "coordinator", "agent", "model")
 
 
 class SessionOptions(TypedDict, total=False):
-    """Keyword options of `open_session`; the settings files give the value of an option that is missing or None."""
+    """Keyword options of `open_session`; for a setting that is missing or None, the settings files give the value."""
 
     project: str | os.PathLike[str] | None
     """Directory in which the agents work; None for the current directory."""

@@ -1,4 +1,4 @@
-"""Plan approvals, plan decisions and permission prompts that the root handles for one start of an agent."""
+"""Handler, in the root (supervisor), of plans, plan decisions and permission prompts from one start of an agent."""
 
 from pathlib import Path
 
@@ -12,13 +12,13 @@ from coterie.orchestrator.approvals.service import ApprovalService
 from coterie.orchestrator.approvals.store import ApprovalSubject
 
 ROOT = "root"
-"""Decider of a plan that was refused without asking a person or the lead."""
+"""Value of `PlanDecision.by` if the root (supervisor process) itself refuses a plan, such as after a failed write."""
 WITHDRAWN = "the agent no longer waits for an answer"
 
 
 @attrs.frozen(kw_only=True)
 class AgentApprovals:
-    """Handler of the plans, plan decisions and permission prompts that one start of an agent sends to the root.
+    """Handler of the plans, plan decisions and permission prompts from one start of an agent to the root (supervisor).
 
     Implements `UserPrompter`. The connection identifies the agent, so the messages contain no agent name.
     """
@@ -27,12 +27,12 @@ class AgentApprovals:
     agent: str
     incarnation: int
     policy: PlanPolicy | None
-    """Plan policy of this agent, with the approver resolved; None if it needs no plan approval."""
+    """Plan policy of this agent, with an approver in `by`; None if the agent needs no plan approval."""
     directory: Path
     """Working directory of the agent."""
 
     async def submit(self, message: SubmitPlan) -> PlanDecision:
-        """Wait without a time limit for the decision on the plan in *message*. Cancellation leaves the request open."""
+        """Wait without a timeout for the decision on the plan in *message*. Cancellation leaves the request open."""
         if self.policy is None:
             return PlanDecision(approve=False, by=ROOT, feedback="No plan was requested from this agent.")
         try:

@@ -2,7 +2,7 @@
 
 AgentError
 ├── AnswerInvalid      an answer that was rejected and changed nothing
-└── ApprovalNotStored  a request that could not be written to disk and was not announced
+└── ApprovalNotStored  a request, or the decision of a rule on it, that could not be written to disk
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,6 +1,6 @@
 """Approval service of a running session: each request is stored first, then announced, and decided once.
 
-The state in the root's memory is authoritative. The files are read only when a root starts.
+The state in memory of the root (supervisor process) is authoritative; a root reads the files only when it starts.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ from coterie.suggestions import did_you_mean
 
 @attrs.define(eq=False)
 class PendingApproval:
-    """Approval request of an agent with its decision, if any, as the root keeps it in memory."""
+    """Approval request of an agent with its decision, if any, in the memory of the root (supervisor process)."""
 
     approval: Approval
     is_unverified: bool = False
@@ -47,14 +47,14 @@ class PendingApproval:
     The new request gets another id, because the lead has seen this one and may have answered it.
     """
     is_announced: bool = False
-    """True if this root has notified the lead."""
+    """True if this root (supervisor process) has sent the lead (first agent) the plan in this request."""
     delivered_to: int | None = None
-    """Incarnation of the agent that received the decision."""
+    """Incarnation (start number) of the agent that received the decision; None if it was not delivered."""
     is_decided: trio.Event = attrs.field(factory=trio.Event)
 
     @classmethod
     def restored(cls, approval: Approval, *, is_doubted: bool) -> Self:
-        """Restore *approval*, which was stored by an earlier root process of this session.
+        """Restore *approval*, which an earlier root (supervisor process) of this session stored.
 
         If *is_doubted*, another process has changed its file: it is open again, and the agent must ask again.
         """
@@ -70,7 +70,7 @@ class PendingApproval:
     def applies_to(self, claim: ApprovalSubject) -> bool:
         """True if this approval answers *claim*, a repeated request of the same agent with the same content.
 
-        False if this approval is withdrawn or of an ended agent, or if the agent has already used the decision.
+        False if it is withdrawn, of an ended agent, or used: a permission once, a plan once in each start of the agent.
         """
         if self.approval.is_past or self.approval.state == "withdrawn":
             return False
@@ -80,7 +80,7 @@ class PendingApproval:
     def is_superseded_by(self, claim: ApprovalSubject) -> bool:
         """True if *claim*, a later request of the same agent, replaces this one, as `ApprovalSubject` says.
 
-        A request whose file another process has changed is also replaced by any request of its kind.
+        A request whose file another process has changed is also replaced by any of its kind (plan, permission).
         """
         mine = self.approval.claim
         return mine.is_superseded_by(claim) or (self.is_unverified and mine.what == claim.what)
@@ -93,25 +93,25 @@ RETRY_SECONDS = 5.0
 
 @attrs.define(eq=False, kw_only=True)
 class ApprovalService:
-    """Approval requests of one session. Call the methods from the root's trio tasks, and `restore` first."""
+    """Approval requests of one session, in its root (supervisor process). Call `restore` before the other methods."""
 
     records: ApprovalStore
     clock: Clock
     emit: Callable[[Event], None]
     router: Router
     sender: Sender
-    """Identity of the root."""
+    """Identity of the root (supervisor process), with which it sends messages to the lead (first agent)."""
     wake_lead: Callable[[str], None]
     """Interrupts the lead's wait for the named agent, or for an ancestor of it, so that the lead reads its mail."""
     user: UserPrompter | None = None
-    """Prompter for plans that the user decides."""
+    """Prompter for plans that the user decides, also if the lead could not be asked; None if there is none."""
     _entries: dict[str, PendingApproval] = attrs.field(factory=dict, init=False)
     _numbers: Iterator[int] = attrs.field(factory=lambda: itertools.count(1), init=False)
     _changing: trio.Lock = attrs.field(factory=trio.Lock, init=False)
-    """Held from reading a state until its change is stored, so that only the first of two answers counts."""
+    """Held from reading an approval until its change is stored, so that only the first of two answers counts."""
 
     async def restore(self) -> None:
-        """Load the approvals that earlier root processes of the session stored. Raises `OSError`.
+        """Load the approvals that earlier roots (supervisor processes) stored. Raises `OSError`.
 
         An approval without a valid signature becomes open again and cannot be decided: its agent must ask again.
         """
@@ -277,7 +277,7 @@ class ApprovalService:
     async def _ask_user(self, entry: PendingApproval, user: UserPrompter) -> None:
         """Ask *user* to approve the plan in *entry*, and store the answer as the decision.
 
-        The plan is rejected with the user's reason, if any. Nothing is decided if no user can be asked.
+        A refusal rejects the plan, with the reason as feedback. Nothing is decided if no user can be asked.
         """
         id_, claim = entry.approval.id, entry.approval.claim
         question = Question(
@@ -354,8 +354,8 @@ async def open_approvals(
     """Open the approval service of the session of *mail* and load its stored approvals.
 
     *root* is the sender of messages to the lead. *wake_lead* is called with the name of an agent whose plan waits for
-    the lead. *user* is asked about plans that the lead does not decide; None leaves them to the user's commands. Raises
-    `ConfigInvalid` for an unusable key, and `OSError`.
+    the lead. *user* is asked about plans that the lead does not decide or did not get; None leaves them to the user's
+    commands. Raises `ConfigInvalid` for an unusable key, and `OSError`.
     """
     key = await trio.to_thread.run_sync(ApprovalKey.of_session, mail.session.id)
     approvals = ApprovalService(

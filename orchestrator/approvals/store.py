@@ -32,16 +32,16 @@ class ApprovalSubject:
     what: ApprovalKind
     agent: str
     incarnation: int
-    """Latest incarnation of the agent that made this request."""
+    """Number of the latest start (incarnation) of the agent in which it made this request."""
     approver: Approver
-    """Decider that the plan policy names: lead, human or rule."""
+    """Decider that is asked: "lead", "human" (the user) or "rule"; always "human" for a permission."""
     paths: tuple[str, ...] = ()
-    """Patterns of the files that a rule lets the agent change."""
+    """Patterns of the files that the plan may change, if the approver is "rule"; else not used."""
     plan: str = ""
     files: tuple[str, ...] = ()
     """Files that the plan would change, relative to the agent's working directory."""
     question: PromptUser | None = None
-    """Call that needs a permission."""
+    """Tool call that needs a permission; None for a plan."""
 
     def is_same(self, other: "ApprovalSubject") -> bool:
         """True if *other* has the same content; only the start (incarnation) of the agent may differ."""
@@ -62,15 +62,15 @@ class Approval:
     """An approval request of an agent with its state and, once it is decided, the decision."""
 
     id: str
-    """Unique in the session; also the id of the message to the lead."""
+    """Id such as `plan-3`, unique in the session; also the id of the message that asks the lead about a plan."""
     claim: ApprovalSubject
     asked_at: float
-    """Seconds since 1970."""
+    """Time of the request, in seconds since the epoch (1970)."""
     state: ApprovalState = "open"
     by: str = ""
-    """Decider: lead, human or rule; the requesting agent if withdrawn."""
+    """Decider: "lead", "human" or "rule"; name of the requesting agent if withdrawn; empty if open."""
     feedback: str = ""
-    """Text for the agent; the reason if withdrawn."""
+    """Text of the decider for the agent, such as why a plan is rejected; the reason if withdrawn."""
     decided_at: float | None = None
     is_past: bool = False
     """True if the agent has ended; the decision does not apply to a later agent of the same name."""
@@ -90,14 +90,14 @@ class Approval:
 
 
 KEYS = "keys"
-"""Directory of keys below the home directory: one file for each session, readable by its owner only."""
+"""Directory of keys in the home of Coterie (`~/.coterie`): one file for each session, readable by its owner only."""
 KEY_BYTES = 32
 _PURPOSE = b"coterie approvals\n"
 
 
 @attrs.frozen
 class ApprovalKey:
-    """Key with which the root signs approval files, so that it can detect changes by other processes.
+    """Key with which the root (supervisor process) signs approval files, to detect changes by other processes.
 
     It protects against models and their tools, which may write in the session's directory. A hostile process of the
     same user can read the key.
@@ -162,7 +162,7 @@ class StoredApproval:
 
     path: Path
     approval: Approval | None
-    """None if the file cannot be read."""
+    """None if the file is unreadable, has an unknown version, or has a name other than the id."""
     doubt: str | None = None
     """Reason why the file is not trusted; None if its signature is valid."""
 
@@ -187,7 +187,7 @@ class ApprovalStore:
         replace_file(self.directory / f"{approval.id}.json", msgspec.json.encode(file) + b"\n", mode=0o600)
 
     def load(self) -> Iterator[StoredApproval]:
-        """Yield all files, also unreadable and untrusted ones; the oldest request comes first. Raises `OSError`."""
+        """Yield all files, also untrusted ones: unreadable ones first, then by request time. Raises `OSError`."""
         kept = [self._read(path) for path in self.directory.glob("*.json")]
         yield from sorted(kept, key=lambda each: 0.0 if each.approval is None else each.approval.asked_at)
 

@@ -35,13 +35,13 @@ def complete_session(_ctx: click.Context, _param: click.Parameter, incomplete: s
 
 
 def complete_running_agent(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the agents that have not ended, in the session of `--session` or the newest session of this directory."""
+    """Return the agents that have not ended, of the session on the command line, else of this directory's newest."""
     running = ((name, state) for name, state in _members(ctx) if state != "ended")
     return [CompletionItem(name, help=state) for name, state in running if name.startswith(incomplete)]
 
 
 def complete_recipient(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return all agents, also ended ones, in the session of `--session` or the newest session of this directory."""
+    """Return all agents, also ended ones, of the session on the command line, else of this directory's newest."""
     return [CompletionItem(name, help=state) for name, state in _members(ctx) if name.startswith(incomplete)]
 
 
@@ -99,7 +99,7 @@ def _members(ctx: click.Context) -> Iterator[tuple[str, str]]:
 
 
 def _agent_types() -> tuple[dict[str, str], Iterable[Path]]:
-    """Return the shortened descriptions by name of agent type, and the files and directories they depend on."""
+    """Return the shortened description of each agent type by its name, and the files and directories read for it."""
     from coterie.agents.definitions.store import definition_directories, load_definitions  # noqa: PLC0415 - slow to import
 
     definitions = load_definitions(Path.cwd()).by_name.values()

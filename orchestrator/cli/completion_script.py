@@ -1,4 +1,4 @@
-"""`coterie completion SHELL`: prints the completion script, and answers the script's queries."""
+"""`coterie completion SHELL`: prints a shell's completion script, and the candidates that this script requests."""
 
 import os
 from typing import Literal, get_args
@@ -40,7 +40,7 @@ class _Fish(FishComplete):
     source_template = _FISH
 
     def format_completion(self, item: CompletionItem) -> str:
-        """One line for the script: type and value, then a tab and the description if there is one."""
+        """Return *item* as a line for the fish script: `type,value`, then a tab and a description if it has one."""
         return f"{item.type},{item.value}\t{item.help}" if item.help else f"{item.type},{item.value}"
 
 
@@ -48,7 +48,7 @@ _SHELLS: dict[Shell, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshCom
 
 
 def print_candidates(program: click.Group, instruction: str) -> bool:
-    """Answer the completion query *instruction*, `SHELL_source` or `SHELL_complete`; return False if it is neither."""
+    """Print the script (*instruction* such as `bash_source`) or candidates (`bash_complete`); False for any other."""
     name, _, wanted = instruction.partition("_")
     shell = next((kind for known, kind in _SHELLS.items() if known == name), None)
     if shell is None or wanted not in ("source", "complete"):

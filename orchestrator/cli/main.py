@@ -24,7 +24,7 @@ class CommandEntry:
     """Location of a command's code, and its summary in `coterie --help`."""
 
     target: str
-    """`module:attribute` of a click command."""
+    """Path of the click command's code, as `module:attribute`."""
     summary: str
 
 
@@ -67,7 +67,7 @@ class CommandTable(click.Group):
     table: ClassVar[Mapping[str, CommandEntry]] = COMMANDS
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the program, or answer the completion query of a shell."""
+        """Run the program, or print the shell completion that the variable `_COTERIE_COMPLETE` requests, and exit."""
         if instruction := os.environ.get("_COTERIE_COMPLETE"):
             from coterie.orchestrator.cli.completion_script import print_candidates  # noqa: PLC0415 - rarely needed
 
@@ -92,7 +92,7 @@ class CommandTable(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that *args* names. Raises `UsageError` with the closest name for an unknown one."""
+        """Find the command that *args* names. Raises `UsageError` for an unknown one, with a hint of valid names."""
         if args and not args[0].startswith("-") and args[0] not in self.table:
             near = closest_match(args[0], self.table, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"the commands are {', '.join(self.table)}."

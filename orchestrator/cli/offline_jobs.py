@@ -1,4 +1,4 @@
-"""Offline jobs: compaction, memory extraction or dream (merging of memories), run by a command in a stopped session."""
+"""Offline jobs (compaction, memory extraction, dream): commands run them in a session that is stopped, or a new one."""
 
 import contextlib
 import os
@@ -29,7 +29,7 @@ from coterie.suggestions import did_you_mean
 def offline_job_request(session: SessionDirectory, agent: str, job: OfflineJob, script: Path | None) -> SessionRequest:
     """Return the request to start *session* only so that *agent* does *job*; *script* replaces the agent's model.
 
-    Raises `ConfigInvalid`, `NoModel` without API key and *script*, and `UsageRefused` if *agent* has no conversation.
+    Raises `ConfigInvalid`, `NoModel` without API key and *script*, and `UsageRefused` if the conversation is unusable.
     """
     model = _model_of(session, agent)
     require_model(script)
@@ -46,7 +46,7 @@ def offline_job_request(session: SessionDirectory, agent: str, job: OfflineJob, 
 
 
 def _model_of(session: SessionDirectory, agent: str) -> str:
-    """Return the id of the model in *agent*'s conversation. Raises `UsageRefused` if the agent has no conversation."""
+    """Return the model id in *agent*'s conversation. Raises `UsageRefused` if that is missing or damaged."""
     transcripts = {path.parent.name: path for path in session.directory.glob(f"agents/*/{TRANSCRIPT}")}
     if agent not in transcripts:
         raise UsageRefused(f"session {session.id} has no agent {agent!r}; {did_you_mean(agent, transcripts)}")
@@ -76,7 +76,7 @@ class JobResult:
     """True if the job failed because of an invalid option or file, which the user must correct."""
 
     def failure_reason(self) -> str:
-        """Return `failure`, else the reason of the last `LayerFailed` event, else that the process has ended."""
+        """Return `failure`, else the reason of the agent's last `LayerFailed` event, else that there was no result."""
         failures = [event.reason for event in self.events if isinstance(event, LayerFailed)]
         return self.failure or " ".join(failures[-1:]) or ENDED
 
@@ -102,7 +102,7 @@ async def run_offline_job(assignment: SessionRequest) -> JobResult:
 
 
 async def compact_offline(assignment: SessionRequest) -> CompactionDone | NotCompacted:
-    """Run the compaction of *assignment* as an offline job; return its sizes, or the reason why nothing was compacted.
+    """Run the compaction of *assignment* as an offline job; return the sizes before and after, or why it was not done.
 
     Cancellation leaves the conversation either unchanged or completely compacted.
     """
@@ -115,7 +115,7 @@ async def compact_offline(assignment: SessionRequest) -> CompactionDone | NotCom
 
 
 async def _receive_result(root_client: RootClient) -> tuple[str | None, FinalMessage | None]:
-    """Wait for the end of the root (supervisor process); return session id and final message, None if not received."""
+    """Wait for the final message of the root (supervisor process); return session id and message, None if missing."""
     opened: str | None = None
     with contextlib.suppress(ControlLost):
         while (message := await root_client.receive()) is not None:

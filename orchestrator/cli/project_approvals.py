@@ -1,4 +1,4 @@
-"""Prompts for the user's approval of what a project brings along: included files, hooks and MCP servers."""
+"""Prompts for the user's approval of files that a project's instructions include, and of its hooks and MCP servers."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -46,7 +46,7 @@ def confirm_servers(project: Path) -> None:
 
 
 def confirm_hooks(project: Path, settings: Settings) -> None:
-    """Show all unapproved hooks of *project* and prompt once for all of them; store a yes, ask again after a no."""
+    """Show all unapproved hooks of *project*, prompt once for all; a yes is stored, after a no the next run asks."""
     waiting = select_hooks(project, find_hook_sources(project, settings)).waiting if settings.hooks.enabled else ()
     if not waiting:
         return
@@ -64,7 +64,7 @@ def find_hook_sources(project: Path, settings: Settings) -> list[HookSource]:
 
 
 def approve_hook_sources(project: Path, waiting: Sequence[HookSource]) -> None:
-    """Store that the hooks in *waiting* may run in *project* until they change. Blocks. Raises `UsageRefused`."""
+    """Store that the hooks in *waiting* may run in *project* until they change. Raises `UsageRefused` if it cannot."""
     try:
         approve_sources(project, waiting)
     except (OSError, Timeout) as exc:

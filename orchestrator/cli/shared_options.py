@@ -1,4 +1,4 @@
-"""Options that several commands share, and what they name: the session, and the model."""
+"""Options that several commands share (`--json`, `--script`, `--session`), and the checks and lookups for them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,13 +15,13 @@ from coterie.session_directory import SessionDirectory
 def json_option(
     page: str | None = None, text: str = "Print JSON instead of text"
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Option `--json` with the help *text*; *page* is the page below docs/ that describes the output."""
+    """Return the option `--json` with the help *text*; *page* is the page below docs/ that describes the output."""
     text = f"{text}." if page is None else f"{text}; see docs/{page}.md."
     return click.option("--json", "is_json", is_flag=True, help=text)
 
 
 def script_option(effect: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Option `--script` with the script of the embedded model; its help ends with the *effect*."""
+    """Return the option `--script` for a file with scripted model replies; its help ends with `so that` *effect*."""
     text = f"Take the replies of the model from the script FILE (docs/scripts.md), so that {effect}."
     return click.option("--script", metavar="FILE", type=click.Path(path_type=Path), help=text)
 
@@ -36,17 +36,17 @@ session_option = click.option(
 
 
 class NoModel(click.ClickException):
-    """Neither an API key nor a script is available."""
+    """No model can be called: there is neither an API key nor a script (file with scripted model replies)."""
 
     exit_code = ExitCode.MODEL_UNREACHABLE
 
 
 def require_model(script: Path | None) -> None:
-    """Raise `NoModel` unless a *script* or an API key is given."""
+    """Raise `NoModel` if there is neither a *script* (file with scripted model replies) nor an API key."""
     if script is None and not has_model_key():
         raise NoModel("no model is available; set ANTHROPIC_API_KEY, or pass --script FILE to run without a key")
 
 
 def find_session(name: str | None) -> SessionDirectory:
-    """Find the session whose id begins with *name*, or the newest one of this directory. Raises `ConfigInvalid`."""
+    """Find the session with an id that begins with *name*; if None, this directory's newest. Raises `ConfigInvalid`."""
     return SessionDirectory.find(name) if name else SessionDirectory.newest(Path.cwd())

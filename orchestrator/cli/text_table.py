@@ -17,7 +17,7 @@ def align_columns(head: Sequence[str], rows: Sequence[Sequence[str]], *, left: i
 
 
 def table_lines(rows: Sequence[Sequence[str]], width: int, *, widest: int | None = None) -> Iterator[str]:
-    """Yield *rows* as aligned lines; cut cells to *widest* characters, and the last cell to what remains of *width*."""
+    """Yield *rows* as aligned lines; cut the last cell to the rest of *width*, the other cells to *widest* columns."""
     columns = [max(map(cell_len, column)) for column in list(zip(*rows, strict=True))[:-1]]
     columns = columns if widest is None else [min(widest, column) for column in columns]
     rest = max(20, width - sum(columns) - 2 * len(columns) - 2)  # readable even on a narrow terminal

@@ -1,4 +1,4 @@
-"""Client side of a root's control socket: send one request to a running root, and wait for a root to exit."""
+"""Client of a root's (supervisor process's) control socket: sends one request, or waits for the exit of the root."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -23,7 +23,7 @@ from coterie.orchestrator.control.requests import (
 from coterie.process_identity import ProcessIdentity
 
 STOP_TIME_TIMEOUT = 2.0
-"""Seconds in which a root must answer how long its exit may still take; a root that does not answer counts as hung."""
+"""Seconds in which a root process must answer how long its exit may take; if it does not answer, it counts as hung."""
 
 
 async def send_request(root: ProcessIdentity, request: ControlRequest) -> ControlAnswer:
@@ -58,9 +58,9 @@ class RootExit:
 
     root: ProcessIdentity
     timeout: float
-    """Seconds in which a root without running agents exits."""
+    """Seconds in which a root (supervisor process) without running agents must exit."""
     limit: float = attrs.field(default=attrs.Factory(attrgetter("timeout"), takes_self=True), init=False)
-    """Seconds that the whole wait may take, as far as known."""
+    """Seconds that the whole wait may take; it grows each time the root asks for more time to stop its agents."""
 
     async def wait(self, wait_ended: Callable[[], Awaitable[object]]) -> bool:
         """Run *wait_ended*, which returns when the root has exited, and return True.

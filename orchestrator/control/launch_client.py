@@ -1,4 +1,4 @@
-"""Client that launched a root: it starts the process, stays connected to it, and answers its permission prompts."""
+"""Client that launches a root (supervisor process): stays connected to it, and answers its permission prompts."""
 
 import os
 import signal
@@ -28,12 +28,12 @@ from coterie.orchestrator.session.session_request import SessionRequest
 from coterie.process_identity import ProcessIdentity
 
 EXIT_TIMEOUT = 20.0
-"""Seconds in which a root exits, or answers how long it needs to stop its agents."""
+"""Seconds in which a root (supervisor process) must exit, or answer how long it needs to stop its agents."""
 
 
 @attrs.define(eq=False)
 class RootClient(RequestChannel[RootMessage]):
-    """Client's end of the connection to a root that this client launched. Its messages are those in `ClientMessage`."""
+    """Client's end of the connection to a root process that this client launched; it sends `ClientMessage` objects."""
 
     is_detached: bool = attrs.field(default=False, init=False)
     """True if the root keeps running without this client."""
@@ -78,11 +78,11 @@ async def open_root_client(request: SessionRequest) -> AsyncIterator[RootClient]
 
 
 _DETACHED: list[ChildProcess] = []
-"""Detached roots; those that have ended are reaped when the next root is started."""
+"""Root processes that run without their client; ended ones are reaped when this process launches the next root."""
 
 
 async def _wait_ended(process: ChildProcess) -> None:
-    """Wait until the root exits, after the connection to it was closed; kill it if it hangs, and reap it. Shielded."""
+    """Wait until the disconnected root process exits; kill it if it hangs, and reap it. Cancellation has no effect."""
     with trio.CancelScope(shield=True):
         root = ProcessIdentity.find(process.pid)
         if root is not None and not await RootExit(root=root, timeout=EXIT_TIMEOUT).wait(process.wait_ended):
@@ -92,7 +92,7 @@ async def _wait_ended(process: ChildProcess) -> None:
 
 
 FinalMessage = SessionEnded | RunFailed
-"""Last message of a root."""
+"""Last message of a root (supervisor process) to the client that launched it: the session ended, or it failed."""
 PromptHandler = Callable[[Question], Awaitable[Answer]]
 """Callback that answers a permission prompt: `AllowOnce`, `AllowForSession` or `DenyCall`."""
 
@@ -103,9 +103,9 @@ class RootEvents:
 
     _client: RootClient
     _on_question: PromptHandler | None
-    """Handler of prompts; None if the session request has `can_ask` unset."""
+    """Handler of permission prompts; None if the request for the session says that the user cannot be asked."""
     _opened: Callable[[str], None] = lambda _session: None
-    """Callback for the session id, once the root has opened the session."""
+    """Callback that gets the session id when the root process has opened the session."""
     _asking: trio.Lock = attrs.field(factory=trio.Lock, init=False)
 
     async def run(self, nursery: trio.Nursery) -> FinalMessage | None:

@@ -1,4 +1,4 @@
-"""Requests and answers of the control socket, and messages between a root and the client that launched it."""
+"""Messages of the control socket, and between a root (supervisor process) and the client that launched it."""
 
 import os
 import socket
@@ -37,11 +37,11 @@ class CompactAgent(WireMessage, tag="compact_agent", frozen=True):
 
     name: str
     side: Side | None = None
-    """Side of the message to summarize; None to summarize the older part of the conversation."""
+    """Part to summarize: from number `message` on ("from") or before it ("up_to"); None for the older messages."""
     message: int = 1
 
     def pivot(self) -> Pivot | None:
-        """Return the message before or after which to summarize; None for the older part of the conversation."""
+        """Return the part of the conversation to summarize, as side and message number; None for the older messages."""
         return None if self.side is None else Pivot(side=self.side, message=self.message)
 
 
@@ -64,7 +64,7 @@ class GetStopTime(WireMessage, tag="get_stop_time", frozen=True):
 
 
 class SendMail(WireMessage, tag="post_mail", frozen=True):
-    """Request: send a message of the user to an agent. Answered by `DeliveryStatuses` or `NotStored`."""
+    """Request: send a message of the user to an agent, all, or a session. Answer: `DeliveryStatuses` or `NotStored`."""
 
     to: str
     """Recipient address, as `parse_address` accepts it."""
@@ -95,7 +95,7 @@ class StopTime(WireMessage, tag="stop_time", frozen=True):
     """Answer to `GetStopTime`: the time that the root still needs to stop its agents."""
 
     seconds: float
-    """Seconds; 0 if no agent is being stopped, or if a stop has exceeded its limit."""
+    """Seconds that stopping the agents may still take; 0 if none is being stopped, or the limit is exceeded."""
 
 
 class RequestDone(WireMessage, tag="granted", frozen=True):
@@ -106,7 +106,7 @@ class DeliveryStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Delivery of a message to one recipient. Either `stored`, `abroad` (another session) or `refusal` is set."""
 
     recipient: str
-    """Recipient as given in the request."""
+    """Recipient: the address in the request, or the name of one agent if the message went to all agents."""
     stored: Receipt | None = None
     abroad: BridgeReceipt | None = None
     refusal: str | None = None
@@ -124,7 +124,7 @@ class DeliveryStatuses(WireMessage, tag="fates", frozen=True):
 
 
 class NotStored(WireMessage, tag="not_stored", frozen=True):
-    """Answer to a mail request that failed: the message was not stored for any recipient."""
+    """Answer to a mail request that failed with an error. Some recipients may have the message nevertheless."""
 
     reason: str
     is_for_user: bool
@@ -162,9 +162,9 @@ class SessionEnded(WireMessage, tag="over", frozen=True):
     """Last message of the root to the client that launched it: the lead and all other processes have ended."""
 
     is_done: bool
-    """True if the lead's process ended with status 0; the result of the task is an event."""
+    """True if the lead's process ended with status 0; the task's result is in the lead's `Finished` event instead."""
     reason: str = ""
-    """Reason if `is_done` is false."""
+    """Reason why the lead's process did not end with status 0; not used if `is_done` is true."""
 
 
 class InterruptTurn(WireMessage, tag="interrupt", frozen=True):

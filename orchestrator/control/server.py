@@ -27,7 +27,7 @@ REQUEST_TIMEOUT = 5.0
 """Seconds in which a client must send its request after it has connected."""
 
 RequestHandler = Callable[[ControlRequest], Awaitable[ControlAnswer]]
-"""Handler of requests. Raises `AgentError` if a request fails."""
+"""Function that carries out a control request and returns the answer. Raises `AgentError` if the request fails."""
 
 
 @asynccontextmanager
@@ -75,7 +75,7 @@ async def _respond(stream: trio.SocketStream, serve: RequestHandler) -> ControlR
 
 
 def is_descendant(pid: int, ancestor: int) -> bool:
-    """Return True if *pid* descends from *ancestor*, which adopts orphaned descendants, or if that is unknown."""
+    """True if *pid* descends from *ancestor*, or if that is unknown. Orphans count if *ancestor* is a subreaper."""
     try:
         return any(each == ancestor for each in ancestors(pid) if each > 1)
     except ProcessLookupError:

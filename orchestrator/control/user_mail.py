@@ -54,7 +54,7 @@ async def handle_mail_request(mail: SessionMail, request: MailRequest) -> MailAn
 async def store_user_mail(mail: SessionMail, request: MailRequest) -> tuple[DeliveryStatus, ...]:
     """Handle a mail request of the user, and return the delivery status for each recipient.
 
-    After an error nothing is stored. Raises `MailboxError` and `OSError`.
+    After an error, some recipients may have the message nevertheless. Raises `MailboxError` and `OSError`.
     """
     match request:
         case SendMail():

@@ -1,4 +1,4 @@
-"""Checks of agent definitions, skills, settings, MCP servers, and the records of files that the user has approved."""
+"""Checks of agent definitions, skills, settings, MCP servers, and the stored approvals of files, hooks and servers."""
 
 import os
 from collections.abc import Iterable, Iterator

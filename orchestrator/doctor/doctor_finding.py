@@ -25,7 +25,7 @@ FindingKind = Literal[
 
 @attrs.frozen(kw_only=True)
 class RepairAction:
-    """Repair of a problem, which `coterie doctor --fix` performs. A repair never deletes recorded data."""
+    """Repair of a problem, performed for example by `coterie doctor --fix`. A repair never deletes recorded data."""
 
     description: str
     """Imperative description, such as `remove it`."""
@@ -44,14 +44,14 @@ class DoctorFinding:
 
     kind: FindingKind
     where: str
-    """Location: a path, or `process 123`."""
+    """Location: a path, also with a line or byte number, or `process 123`."""
     what: str
     session: str | None = None
     remedy: RepairAction | None = None
     advice: str | None = None
     """Advice for the user if there is no automatic repair."""
     is_harmless: bool = False
-    """True if no action is needed, because readers of the file ignore the damage."""
+    """True if no action is needed: readers ignore the damage, or a worktree is kept because it contains work."""
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the finding as a JSON object. The repair is represented by its description."""

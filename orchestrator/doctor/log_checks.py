@@ -1,4 +1,4 @@
-"""Checks for damaged records in logs, transcripts, ledger, approvals and mail, and for mail that nobody will read."""
+"""Checks for damaged records in logs, transcripts, ledger, approvals and mail, and for mail that no agent will read."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -32,7 +32,7 @@ from coterie.orchestrator.session.overview import is_running
 from coterie.session_directory import DEAD_LETTER_DIRECTORY, EVENT_LOG, MAIL_DIRECTORY, TRANSCRIPT, SessionDirectory
 
 TORN_SUFFIX = ".torn"
-"""Suffix of the file that keeps the torn end of a log."""
+"""Suffix of the file to which the repair moves an incomplete last line of a log."""
 
 LineCheck = Callable[[bytes], object]
 """Function that raises `ValueError` for a damaged line."""
@@ -84,7 +84,7 @@ def damage_finding(session: SessionDirectory, where: object, reason: str, *, adv
 
 
 def torn_end_finding(session: SessionDirectory, path: Path) -> DoctorFinding:
-    """Return the finding for the log *path*, which no process writes any more and whose last line is incomplete."""
+    """Return the finding for the log *path*, which no process writes now and whose last line is incomplete."""
     return DoctorFinding(
         kind="torn_record",
         where=str(path),
@@ -169,7 +169,7 @@ def approval_findings(session: SessionDirectory) -> Iterator[DoctorFinding]:
 
 
 DAMAGED_SUFFIX = ".damaged"
-"""Suffix of the file that keeps an unreadable cursor."""
+"""Suffix that the repair adds to the name of an unreadable cursor (read position) of a mailbox."""
 
 
 def mail_findings(session: SessionDirectory, clock: Clock, *, is_alive: bool) -> Iterator[DoctorFinding]:

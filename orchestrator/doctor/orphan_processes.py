@@ -35,13 +35,13 @@ ROUNDS = 10
 
 @attrs.frozen(kw_only=True)
 class OrphanProcess(ProcessIdentity):
-    """A process of a session, such as an agent or its command, whose root process does not run."""
+    """Process of a session, such as an agent or a command of it; an orphan if the session's root does not run."""
 
     session: str
     agent: str
-    """Agent and incarnation of the process, as in `agent_tag`; empty if its environment names none."""
+    """Name and start number of the agent that the process belongs to, as from `agent_tag`; empty if unknown."""
     title: str
-    """Its command line."""
+    """Command line of the process, at most 200 characters."""
 
 
 def find_orphan_processes(session: str | None = None) -> list[OrphanProcess]:

@@ -40,7 +40,7 @@ def stale_session_findings(session: SessionDirectory) -> Iterator[DoctorFinding]
 async def mark_ended(session: SessionDirectory) -> None:
     """Correct the records of *session*: mark all agents as ended, and remove the record of a killed root process.
 
-    Until this is done, a client that resumes the session waits; otherwise agents of the new root would be marked too.
+    Holds the root lock, so no new root can start in the meantime, whose agents would be marked as ended too.
     Raises `RepairFailed` if the session runs, `MailboxError` and `OSError`.
     """
     await trio.to_thread.run_sync(_mark_ended_sync, session)
@@ -101,7 +101,7 @@ def _examine(session: SessionDirectory, worktree: Worktree) -> Iterator[DoctorFi
 
 
 async def _still_exists(worktree: Worktree) -> bool:
-    """Return True if the worktree, or its branch without new commits, still exists; the user may have deleted it."""
+    """Return True unless the user deleted the worktree, and its branch has new commits or its repository is gone."""
     if worktree.path.exists() or worktree.aside.exists():
         return True
     return worktree.repository.exists() and await worktree.tip() in (None, worktree.base)

@@ -38,7 +38,7 @@ class LogLine:
     """Line number, counted from 1; blank lines count."""
     content: bytes
     end: int
-    """Offset of the next line in the file."""
+    """Offset in bytes at which the next line of the file begins."""
 
 
 @attrs.define(eq=False)
@@ -47,7 +47,7 @@ class LogLines:
 
     path: Path
     _read_bytes: int = 0
-    """Offset after the last line that was marked as read."""
+    """Offset in bytes after the last line that was marked as read."""
     _number: int = 0
 
     def size(self) -> int:
@@ -104,7 +104,7 @@ class EventSource:
     _latest: float = 0.0
 
     def read(self, until: int) -> Iterator[SourcedEvent]:
-        """Yield the unread events in the first *until* bytes of the file, without marking them as read."""
+        """Yield the unread events in the first *until* bytes of the file; mark only lines without events as read."""
         for line in self.lines.read(until):
             events = self._parse(line)
             if not events:
@@ -147,17 +147,17 @@ def open_sources(directory: Path, *, session: str) -> tuple[EventSource, EventSo
 class TranscriptParser:
     """Parser that turns the records of one transcript into events: messages, replies, delivered mail, new epochs.
 
-    An epoch is a version of the conversation after a rewrite such as a compaction. The first epoch of a transcript
-    yields its messages as events instead.
+    An epoch is a version of the conversation after a rewrite such as a compaction. The first epoch of a transcript is
+    the conversation's start: it yields an event for each of its messages, and none for the epoch.
     """
 
     _head: int = 0
-    """Number of segments before the messages."""
+    """Number of segments (blocks of the request: tools and system text) before the messages."""
     _blocks: list[int] | None = None
-    """Number of segments of each message; None before the first epoch."""
+    """Number of segments (content blocks) of each message of the conversation; None before the first epoch."""
 
     def to_events(self, record: Record) -> list[Event]:
-        """Return the events for *record*; empty for other kinds of records. Call it with all records in order."""
+        """Return the events for *record*; empty if its kind yields none. Call it with all records, in file order."""
         match record:
             case EpochRecord():
                 return self._epoch(record)
@@ -183,7 +183,7 @@ class TranscriptParser:
 
 
 def _within(blocks: list[int], segments: int) -> list[int]:
-    """Return the longest start of *blocks*, the segment counts of messages, with at most *segments* segments in all."""
+    """Return the first items of *blocks* (content blocks per message), as many as sum up to at most *segments*."""
     count = 0
     for number, size in enumerate(blocks):
         count += size

@@ -22,7 +22,7 @@ HEAD: dict[str, Any] = {
     "session": {"type": "string", "description": "The session's id."},
     "agent": {"type": "string", "description": "The agent's name."},
 }
-"""Members at the start of every event."""
+"""JSON Schema of the members at the start of every event line, by name."""
 FRAME: dict[str, Any] = {
     "v": {"type": "integer", "const": transcript_records.VERSION},
     "crc": {
@@ -31,7 +31,7 @@ FRAME: dict[str, Any] = {
         "description": "The last member: CRC-32 of the bytes before the comma in front of it.",
     },
 }
-"""Members of every transcript record."""
+"""JSON Schema of the members that every transcript record has, by name."""
 
 
 def event_schema() -> dict[str, Any]:

@@ -16,7 +16,7 @@ SHARED_KINDS = ("noticed", "mcp_changed")
 
 
 def read_session(directory: Path, agent: str | None = None) -> Iterator[SessionEvent]:
-    """Yield the events of the session in *directory*, or only those of *agent*.
+    """Yield the events of the session in *directory*, or only those of *agent*, about it, or about all agents.
 
     The events of one agent are in the order in which they happened. The events of several agents are merged by time. An
     incomplete last line is skipped, and an unreadable line becomes a `LineUnreadable` event. Blocks on the disk; raises

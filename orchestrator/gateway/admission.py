@@ -128,7 +128,7 @@ HOLD = 5.0
 
 @attrs.define(eq=False)
 class GatewayClient:
-    """Access of one agent process to the gateway; implements `Gateway`. `ModelGateway.open_client` creates it."""
+    """Gateway access of an agent from its start to its end; implements `Gateway`. See `ModelGateway.open_client`."""
 
     caller: GatewayCaller
     _gateway: "ModelGateway"
@@ -163,8 +163,8 @@ class GatewayClient:
 class ModelGateway:
     """Gateway that admits the model calls of one session. All its users are tasks of one trio run.
 
-    It enforces budgets, a maximum number of concurrent calls and pauses after rate limits, and warms up the prompt
-    cache.
+    It enforces budgets, a maximum number of concurrent calls and pauses after rate limits. Of calls with the same
+    uncached prompt prefix it starts one first, so that the others read the prefix from the prompt cache.
     """
 
     clock: Clock
@@ -207,7 +207,7 @@ class ModelGateway:
         """Open the gateway for one incarnation of agent *name*; the end of the block closes the client and its permits.
 
         *subtree* is the maximum dollars of the agent with all agents it spawns; None keeps the limit of an earlier
-        incarnation. Earlier spending counts. Raises `ValueError` if *parent* is unknown or has changed.
+        incarnation. Earlier spending counts. Raises `ValueError` for an unknown or changed *parent*, or *subtree* < 0.
         """
         self.accounts.open(name, parent, subtree)
         client = GatewayClient(GatewayCaller(agent=name, incarnation=incarnation, parent=parent), self)

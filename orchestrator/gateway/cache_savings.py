@@ -22,13 +22,13 @@ class CostAlternatives:
     without_cache: Decimal
     """Cost if no prompt cache existed, so that all input had the uncached price."""
     without_sharing: Decimal
-    """Cost if each agent could read only its own cache entries, and wrote the others' tokens for five minutes."""
+    """Cost if no agent read cache entries of others: these tokens would be cache writes with five minutes lifetime."""
     perfect_sharing: Decimal
-    """Cost if each prefix were written once, and read whenever it is known to have been cached."""
+    """Cost if each call had read from the cache all tokens that it expected, or that earlier calls had put there."""
 
 
 def cost_alternatives(lines: Iterable[LedgerEntry]) -> CostAlternatives:
-    """Compute what the requests in *lines* would have cost in other cases. *lines* are in ledger order."""
+    """Compute what the calls in *lines* would have cost in three other cases. *lines* must be in ledger order."""
     own: defaultdict[tuple[str, str], int] = defaultdict(int)
     written: defaultdict[tuple[str, str], int] = defaultdict(int)
     without_cache = without_sharing = perfect = Decimal(0)
@@ -50,7 +50,7 @@ def _unshared(line: LedgerEntry, own: int) -> Usage:
 
 
 def _shared(line: LedgerEntry, written: int) -> Usage:
-    """Return the usage if the expected tokens, or those cached by a request with the same prefix, had been read."""
+    """Return the usage of *line* if it had read its expected tokens, or the *written* ones of its prefix if more."""
     used = line.usage
     cached = min(line.cached, max(used.read, line.expected_read or 0, written))
     more = cached - used.read
@@ -60,7 +60,7 @@ def _shared(line: LedgerEntry, written: int) -> Usage:
 
 
 def _cost(line: LedgerEntry, usage: Usage) -> Decimal:
-    """Return the cost of *line* if its usage were *usage*: the billed cost plus the difference at list prices."""
+    """Return the cost of *line* with *usage*: billed cost plus difference at list prices (none for unknown models)."""
     model = known_models().find(line.model)
     if model is None:
         return line.cost_usd

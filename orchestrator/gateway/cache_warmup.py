@@ -56,7 +56,7 @@ class CacheWarmup:
         return held if held > now else None
 
     def start(self, intent: CallIntent, now: float) -> CacheWrite:
-        """Record the start of call *intent*: it becomes the writer of each of its uncached prefixes without one."""
+        """Record the start of call *intent*: it becomes the writer of its uncached prefixes that have no writer yet."""
         session_time = self.clock.now()
         warming = CacheWrite(shared_keys(intent), CACHE_LIFETIMES[intent.ttl], session_time, now + self.hold)
         for key in warming.keys:
@@ -87,7 +87,7 @@ class CacheWarmup:
 
 
 def shared_keys(intent: CallIntent) -> tuple[bytes, ...]:
-    """Return the keys of the prefixes that *intent* may share; none if its prompt is too short to be cached."""
+    """Return the hashes of the prompt prefixes that *intent* may share; none if the prompt is too short to cache."""
     if intent.prompt_tokens < intent.model.cache_minimum:
         return ()
     return tuple(key for key in {intent.prefix: None, intent.shared: None} if key)

@@ -26,7 +26,7 @@ CacheEvent = TypeVar("CacheEvent", CacheBroke, BreakerTripped)
 
 @attrs.frozen
 class ReportedEvent(Generic[CacheEvent]):
-    """Event of an agent that a cost report lists: a cache miss or the end of model summaries."""
+    """Event in a cost report: a cache miss of an agent, or the end of its summaries by a model after failures."""
 
     at: float
     agent: str
@@ -49,7 +49,7 @@ class CostReport:
     turns: int
     """Number of complete replies in the agents' main loops (calls of purpose `turn`)."""
     per_100_turns: dict[str, float]
-    """Number of calls of each other purpose per 100 turns, by purpose."""
+    """Number of complete calls per 100 turns for each purpose except `turn`, by purpose."""
     breaks: tuple[ReportedEvent[CacheBroke], ...]
     """Cache misses: calls of an agent that read unexpectedly few tokens from the prompt cache."""
     trips: tuple[ReportedEvent[BreakerTripped], ...]
@@ -103,7 +103,7 @@ def build_cost_report(directory: Path, by: Grouping = "agent") -> CostReport:
 
 
 def row_mapping(row: CostRow, by: Grouping) -> dict[str, Any]:
-    """Return *row* as a JSON object; rows by agent have the agent's place in the tree too."""
+    """Return *row* as a JSON object; if *by* is `agent`, with the agent's parent, depth and subtree cost."""
     place = {"parent": row.parent, "depth": row.depth, "subtree_cost_usd": format(row.subtree, "f")}
     return {"name": row.name, **(place if by == "agent" else {}), **spending_mapping(row.spending)}
 

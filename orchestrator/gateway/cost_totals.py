@@ -12,7 +12,7 @@ from coterie.orchestrator.gateway.ledger import LedgerEntry
 
 Grouping = Literal["agent", "purpose", "model"]
 TURN = "turn"
-"""Purpose of the calls of an agent's main loop; other purposes are helpers."""
+"""Purpose of the model calls of an agent's main loop; other purposes are helper calls, such as `compaction`."""
 
 
 @attrs.frozen(kw_only=True)
@@ -90,7 +90,7 @@ def group_costs(lines: Iterable[LedgerEntry], by: Grouping) -> list[CostRow]:
 
 
 def per_100_turns(lines: Iterable[LedgerEntry]) -> dict[str, float]:
-    """Return for each purpose except `turn` the number of calls per 100 turns; empty if there is no turn."""
+    """Return for each purpose except `turn` the number of complete calls per 100 turns; empty if there is no turn."""
     counts = Counter(line.purpose for line in lines if not line.is_estimated)
     turns = counts.pop(TURN, 0)
     return {purpose: 100 * count / turns for purpose, count in sorted(counts.items())} if turns else {}
@@ -114,7 +114,7 @@ def _tree(groups: Mapping[str, CostTotals], parents: Mapping[str, str | None]) -
 
 
 def ancestors(name: str, parents: Mapping[str, str | None]) -> list[str]:
-    """Return the parent of agent *name*, its parent, and so on; empty if damaged data makes *name* its own ancestor."""
+    """Return the parent of agent *name*, its parent, and so on; empty if these form a cycle (damaged data)."""
     found: list[str] = []
     ancestor = parents.get(name)
     while ancestor is not None:

@@ -1,4 +1,4 @@
-"""Ledger of a session: a file with one line for each model call that was billed."""
+"""Ledger of a session: a file with one line for each model call that was or may have been billed."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -18,7 +18,7 @@ class LedgerEntry:
     """One model call that was billed or may have been billed."""
 
     at: float
-    """Time when the call ended, in seconds since 1970."""
+    """Time when the call ended, in seconds since 1970; when it started, if the root process was killed meanwhile."""
     agent: str
     incarnation: int
     parent: str | None = None
@@ -27,13 +27,13 @@ class LedgerEntry:
     model: str
     usage: Usage
     cost_usd: Decimal
-    """Exact cost in dollars."""
+    """Cost in dollars, without rounding; an upper bound if `is_estimated`."""
     prefix: str = ""
-    """Hash of the prompt prefix, in hexadecimal."""
+    """Hash of the conversation that was sent, in hexadecimal; calls with the same hash can share cache entries."""
     expected_read: int | None = None
     """Number of tokens that were expected in the prompt cache; None if unknown. `usage.read` is the actual number."""
     is_estimated: bool = False
-    """True if the reply was interrupted, so that tokens and dollars are an upper bound."""
+    """True if the reply was interrupted or is unknown, so that tokens and dollars are an upper bound."""
 
     @property
     def cached(self) -> int:
@@ -88,7 +88,7 @@ class Ledger:
         self._appender.append(line.to_bytes())
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the ledger file; `append` must not be called afterwards."""
         self._appender.close()
 
     def __enter__(self) -> Self:

@@ -26,7 +26,7 @@ from coterie.orchestrator.gateway.ledger import LEDGER, Ledger, LedgerEntry, rea
 from coterie.orchestrator.gateway.permit import CallCost, CallPermit, GatewayCaller
 
 PENDING_CALLS = "calls.jsonl"
-"""Name of the log of running calls in the session's directory. The file exists while a root process runs."""
+"""Name of the log of running calls in the session's directory; exists while a root runs, and after it was killed."""
 
 
 @attrs.define(eq=False)
@@ -47,7 +47,7 @@ class PendingCalls:
         self._appender.append(frame_record(msgspec.json.encode(facts)))
 
     def end(self, call: int) -> None:
-        """Record the end of call number *call*; first write its ledger entry. Raises `OSError`."""
+        """Record the end of call number *call*. The caller must write its ledger entry before. Raises `OSError`."""
         self._appender.append(frame_record(msgspec.json.encode({"call": call})))
 
     def close(self) -> None:
@@ -93,17 +93,17 @@ class LedgerRecorder:
     _clock: Clock
     _emit: Callable[[Event], None]
     _pending: PendingCalls | None = None
-    """Log of running calls, which would be lost if this process were killed; None to write no such log."""
+    """Log of running calls, from which the next root learns them if this process is killed; None to write no log."""
 
     def begin(self, permit: CallPermit) -> None:
-        """Log an admitted call with its maximum cost. If the write fails, an event is emitted."""
+        """Log an admitted call with its maximum cost. If the write fails, a `LayerFailed` event is emitted."""
         if self._pending is not None:
             with self._emitting_failures():
                 most = self._entry(permit.caller, permit.intent, permit.intent.most, is_estimated=True)
                 self._pending.begin(permit.call, most)
 
     def record(self, settled: CallCost) -> None:
-        """Append a ledger entry for an ended call unless it was free. If the write fails, an event is emitted."""
+        """Append an ended call to the ledger unless it was free. Emits a `LayerFailed` event if the write fails."""
         with self._emitting_failures():
             if settled.end != "free":
                 entry = self._entry(settled.caller, settled.intent, settled.usage, is_estimated=settled.is_estimated)

@@ -1,4 +1,4 @@
-"""Permit for one model call; the end of the call settles its reservation."""
+"""Permit for one model call; its end replaces the dollars reserved in the budgets by the cost of the call."""
 
 from collections.abc import Callable
 from decimal import Decimal
@@ -47,10 +47,10 @@ class CallPermit:
 
     The charge depends on the last of these methods that was called.
 
-    - `settle` (end *answered*): charges the reported usage.
-    - `settle` with `is_whole=False` (*broke_off*): charges the reported input and the maximum output.
-    - `void` (*free*): charges nothing.
-    - none of them (*unknown*): charges the whole reservation, because the API may have billed the request.
+    - `settle`: charges the reported usage; `CallCost.end` is "answered".
+    - `settle` with `is_whole=False`: charges the reported input and the maximum output; end "broke_off".
+    - `void`: charges nothing; end "free".
+    - none of them: charges the whole reservation, because the API may have billed the request; end "unknown".
     """
 
     caller: GatewayCaller
@@ -72,7 +72,7 @@ class CallPermit:
             self._begun(self)
 
     def settle(self, usage: Usage, *, is_whole: bool = True) -> None:
-        """Store the usage; it is charged when the permit is closed."""
+        """Store the *usage* to charge when the permit is closed; *is_whole* is false if the reply broke off."""
         self.begin()
         self._usage = usage
         self._end = "answered" if is_whole else "broke_off"

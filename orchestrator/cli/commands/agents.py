@@ -16,7 +16,7 @@ def agents() -> None:
 
 
 def _row(definition: AgentDefinition) -> dict[str, Any]:
-    """JSON object of a definition, without its prompt and without its own servers, which may contain secrets."""
+    """Return a definition as a JSON object, without its prompt and its own MCP servers, which may contain secrets."""
     row = attrs.asdict(definition, filter=attrs.filters.exclude("prompt", "own_servers"))
     return {**row, "source": None if definition.source is None else str(definition.source)}
 

@@ -28,19 +28,19 @@ from coterie.session_directory import SessionDirectory
 from coterie.suggestions import did_you_mean
 
 SHOWN = 80
-"""Characters of a plan's first line, or of a tool call, in a list."""
+"""Maximum characters of an agent's name, and of the first line of a plan or a tool call, in the list."""
 LONGEST_FEEDBACK = 20_000
-"""Largest number of characters of feedback, so that the request to the session fits in one message."""
+"""Maximum characters of feedback, so that the request to the session's process fits into one frame of the socket."""
 
 
 @attrs.frozen(kw_only=True)
 class ListedApproval:
-    """An approval, and the session it belongs to."""
+    """An approval request, decided or not, and the session it belongs to."""
 
     session: SessionDirectory
     approval: Approval
     doubt: str | None = None
-    """Reason why the stored file is not trusted; None if it is."""
+    """Reason why the stored file of the request is not trusted; None if it is trusted."""
 
     def row(self) -> dict[str, object]:
         """Return the approval as a JSON object; docs/approvals.md describes its members."""
@@ -69,9 +69,9 @@ class ListedApproval:
 
 
 def _find_all(name: str | None) -> tuple[list[ListedApproval], list[str]]:
-    """Find the approvals of session *name*, or of all running sessions, oldest first, and the unreadable files.
+    """Return the approval requests of session *name* or of all running ones, by session and age, and error texts.
 
-    Raises `ConfigInvalid` if session *name* does not exist.
+    Each error text names a file that cannot be read. Raises `ConfigInvalid` if session *name* does not exist.
     """
     found: list[ListedApproval] = []
     unreadable: list[str] = []
@@ -91,7 +91,7 @@ def _find_all(name: str | None) -> tuple[list[ListedApproval], list[str]]:
 
 
 def _complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer open approvals of the session named before, or of all running sessions."""
+    """Return completions: ids of undecided requests in the session of `--session`, else in all running sessions."""
     try:
         every, _ = _find_all(ctx.params.get("session"))
     except ConfigInvalid:
@@ -206,7 +206,7 @@ def _decide(request: DecideApproval, name: str | None, *, is_json: bool) -> None
 
 
 def _find(id_: str, name: str | None, *, is_to_decide: bool = False) -> ListedApproval:
-    """Find the approval of that id; if *is_to_decide* and several sessions have it, prefer the open one."""
+    """Find the request *id_*; with *is_to_decide* prefer an open one. Raises `UsageRefused` for none, or several."""
     every, _ = _find_all(name)
     found = [each for each in every if each.approval.id == id_]
     if is_to_decide and len(found) > 1:

@@ -26,7 +26,7 @@ ENDS = {
     "interrupted": "was interrupted; `coterie resume` resumes it",
     "running": "is running, but its process does not accept connections; wait for its end",
 }
-"""Closing line for each state of a session."""
+"""Words for each state of a session, in the last line that the command prints."""
 
 
 @click.command()
@@ -57,7 +57,7 @@ class _Attachment:
     agent: str | None
     is_drawn: bool
     _exit_code: ExitCode | None = attrs.field(default=None, init=False)
-    """Exit code if the user left before the end."""
+    """Exit code if the user left or a signal arrived before the session ended; None otherwise."""
     _is_unread: bool = attrs.field(default=False, init=False)
 
     def run(self) -> ExitCode:
@@ -102,7 +102,7 @@ class _Attachment:
             scope.cancel()
 
     async def _print(self) -> None:
-        """Print past and new events until cancelled, then the events recorded by that time."""
+        """Print past and new events until cancelled; then print the events that were recorded before that."""
         async with open_follower(self.session.directory, self.agent) as follower:
             try:
                 try:
@@ -115,7 +115,7 @@ class _Attachment:
                 self._is_unread = True
 
     def _end(self) -> ExitCode:
-        """Print how the session ended."""
+        """Print the last state of the session, and return the exit code for it."""
         board = read_last_board(self.session)
         if self.is_drawn:
             print_last_board(board, only=self.agent)
@@ -127,7 +127,7 @@ class _Attachment:
 
 
 async def _wait_for_end(root: RootIdentity, scope: trio.CancelScope) -> None:
-    """Cancel *scope* when *root* has ended."""
+    """Wait until the session's root process *root* has ended, then cancel *scope*."""
     with root.open_handle() as handle:
         if handle is not None:
             await handle.wait_ended()

@@ -18,7 +18,7 @@ from coterie.orchestrator.session.root_lock import RootIdentity, find_root
 from coterie.session_directory import MAIN, SessionDirectory
 
 PATIENCE = 2.0
-"""Seconds after which the command prints why it waits."""
+"""Seconds after which the command prints that it waits for the agent's next model call."""
 
 
 @click.command()
@@ -80,7 +80,7 @@ def compact(
 
 
 async def _ask(root: RootIdentity, request: CompactAgent) -> CompactionDone | NotCompacted:
-    """Request the compaction of an agent in a running session. Raises `ConfigInvalid`."""
+    """Ask the session's root process for a compaction. Raises `ConfigInvalid` if it refuses or does not answer."""
     refusal: ConfigInvalid | None = None
 
     async def print_wait_notice() -> None:

@@ -20,7 +20,7 @@ from coterie.orchestrator.gateway.cost_totals import CostTotals, Grouping
 from coterie.orchestrator.gateway.ledger import LEDGER
 
 SHOWN = 40
-"""Characters of a name in the table."""
+"""Maximum characters of the name of an agent, a purpose or a model in the output."""
 
 
 @click.command()
@@ -57,7 +57,7 @@ def costs(*, session: str | None, by: Grouping, is_json: bool) -> None:
 
 
 def print_costs(report: CostReport) -> None:
-    """Print the table and its notes as text."""
+    """Print *report* as text: a table, and below it other possible costs, cache misses and failed summaries."""
     is_seen = sys.stdout.isatty()
     # A file gets a width that is enough for every column.
     console = Console(width=None if is_seen else 200, highlight=False, markup=False, emoji=False)
@@ -91,7 +91,7 @@ def _cells(spent: CostTotals) -> list[str]:
 
 
 def _notes(report: CostReport) -> Iterator[str]:
-    """Lines below the table."""
+    """Yield the lines below the table: costs with other use of the cache, estimates, cache misses, failed summaries."""
     other, spent = report.alternatives, report.total
     yield f"with perfect sharing  ${other.perfect_sharing:.6f}"
     yield f"without sharing       ${other.without_sharing:.6f}"

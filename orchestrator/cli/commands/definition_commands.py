@@ -22,11 +22,11 @@ Item_co = TypeVar("Item_co", covariant=True)
 
 
 class LoadedFiles(Protocol[Item_co]):
-    """Definitions from files, with the problems of these files."""
+    """Definitions (agent types or skills) that were loaded from files, and the problems found in these files."""
 
     @property
     def by_name(self) -> Mapping[str, Item_co]:
-        """Valid definitions by name."""
+        """Valid definitions (agent types or skills) by name."""
 
     @property
     def problems(self) -> Sequence[FileProblem]:
@@ -34,36 +34,36 @@ class LoadedFiles(Protocol[Item_co]):
 
     @property
     def files(self) -> int:
-        """Number of files."""
+        """Number of definition files that were found, also invalid ones."""
 
 
 @attrs.frozen(kw_only=True)
 class DefinitionCommands(Generic[Item]):
-    """The commands `list` and `check` of one sort of definition files."""
+    """Builder of the commands `list` and `check` for one sort of definition files: agent types or skills."""
 
     noun: str
-    """Name of one definition in summaries."""
+    """Name of one definition in help texts and counts: `agent` or `skill`."""
     article: str
-    """Article of the noun."""
+    """Indefinite article of `noun`: `a` or `an`."""
     listing: str
     """Help text of the command `list`."""
     key: str
     """JSON key of the definitions in the output of `check`."""
     expected: str
-    """Files that `check` accepts, for its error line."""
+    """Description of the paths that `check` accepts, for its help text and its error line."""
     load: Callable[[Path], LoadedFiles[Item]]
     load_path: Callable[[Path], LoadedFiles[Item]]
     row: Callable[[Item], dict[str, Any]]
-    """Converts a definition to its JSON object."""
+    """Function that converts a definition to its JSON object for `--json`."""
     heading: Callable[[Item], str]
-    """Heading of the list above a definition, the same for all definitions of one directory."""
+    """Function that returns the heading line of a definition's group in `list`: its scope and directory."""
     cells: Callable[[Item], Sequence[str]]
-    """Cells of the list; the last one is the description."""
+    """Function that returns the cells of a definition's row in `list`; the last cell is the description."""
     widest: int | None = None
-    """Greatest width of the other columns."""
+    """Maximum width of each column of `list` except the last; None for no limit."""
 
     def add_to(self, group: click.Group) -> None:
-        """Add both commands to *group*."""
+        """Add the commands `list` and `check` to *group*."""
         text = (
             f"Check that the {self.noun} files in PATH are valid.\n\n"
             f"PATH is {self.expected} [default: all {self.noun} files that apply in the current directory]. Prints one "
@@ -121,11 +121,11 @@ class DefinitionCommands(Generic[Item]):
 
 
 def plain_text(text: str) -> str:
-    """*text* with unprintable characters replaced, because files of a project could otherwise control the terminal."""
+    """Return *text* with each unprintable character replaced, so that a project's file cannot control the terminal."""
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
 def shown_path(path: Path) -> Path:
-    """*path* relative to the current directory if it is below it."""
+    """Return *path* relative to the current directory if it is in that directory, else unchanged."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path

@@ -66,7 +66,7 @@ def _examine(only: SessionDirectory | None) -> list[DoctorFinding]:
 
 
 def _outlook(finding: DoctorFinding, repaired: Mapping[DoctorFinding, str | None]) -> str:
-    """Line under a finding: what was done about it, will be done, or can be done."""
+    """Return the line under a finding: harmless, advice, the repair that `--fix` would do, or the repair's result."""
     if finding.is_harmless:
         return "harmless, left unchanged"
     if finding.remedy is None:

@@ -19,11 +19,11 @@ from coterie.process_identity import is_called_by_agent
 from coterie.suggestions import did_you_mean
 
 SHOWN = 200
-"""Characters of a command, address or reason on one line."""
+"""Maximum characters of a command, an address, a tool description or a reason on one line."""
 
 
 def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the servers of this directory."""
+    """Return completions: names of the MCP servers that are configured for the current directory."""
     servers = load_servers(Path.cwd()).servers
     names = dict.fromkeys(server.name for server in servers)
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
@@ -114,7 +114,7 @@ def test(*, names: Sequence[str], is_json: bool) -> None:
 
 
 def _named(found: McpServers, names: Iterable[str]) -> list[KnownServer]:
-    """The servers of these *names*; of two with the same name, the one that needs approval."""
+    """Return the servers *names*; of two with one name, the unapproved. Raises `UsageRefused` for an unknown name."""
     by_name = {server.name: server for server in found.servers}
     for name in names:
         if name not in by_name:
@@ -123,7 +123,7 @@ def _named(found: McpServers, names: Iterable[str]) -> list[KnownServer]:
 
 
 def _row(server: KnownServer) -> dict[str, Any]:
-    """JSON object of a server, without environment and headers, which may contain secrets."""
+    """Return a server as a JSON object, without its environment and HTTP headers, which may contain secrets."""
     return {
         "name": server.name,
         "transport": server.config.transport,

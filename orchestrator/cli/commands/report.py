@@ -65,7 +65,7 @@ def _collect(session: SessionDirectory) -> SessionFacts:
 
 
 def _check_path(path: Path, *, is_forced: bool) -> None:
-    """Raise `UsageRefused` unless a report may be written to *path*: it is new, empty, or an older report."""
+    """Raise `UsageRefused` unless *path* is new, empty or an older report, or any file if *is_forced*."""
     try:
         if path.is_dir():
             raise UsageRefused(f"{path} is a directory; give a file name in it")
@@ -80,7 +80,7 @@ def _check_path(path: Path, *, is_forced: bool) -> None:
 
 
 def _is_report(path: Path) -> bool:
-    """True if the file is an older report or empty."""
+    """True if the file *path* is an older report or empty. Raises `OSError`."""
     with path.open("rb") as file:
         head = file.read(HEAD_BYTES)
     return not head or f'content="{GENERATOR}"'.encode() in head

@@ -26,7 +26,7 @@ from coterie.session_directory import COORDINATOR, SandboxMode, SessionDirectory
 
 @attrs.frozen(kw_only=True)
 class _Options:
-    """Options of both commands."""
+    """Options that `coterie run` and `coterie resume` share."""
 
     only_result: bool
     output_format: str
@@ -45,7 +45,7 @@ class _Options:
             raise click.UsageError(f"--live and {other} cannot be used together; leave one of them out")
 
     def settings(self, project: Path, **flags: object) -> Settings:
-        """Load the settings for *project* under these options. Raises `ConfigInvalid`."""
+        """Load the settings for *project*, overridden by these options and by *flags*. Raises `ConfigInvalid`."""
         given = {
             **flags,
             "max_turns": self.max_turns,
@@ -57,7 +57,7 @@ class _Options:
 
     @property
     def can_ask(self) -> bool:
-        """True if the user can be prompted at a terminal."""
+        """True if the user can be prompted: a terminal, text output, and neither `-p` nor `--detach`."""
         is_text = self.output_format == "text" and not self.only_result
         return is_text and not self.is_detached and sys.stdin.isatty() and sys.stderr.isatty()
 
@@ -66,7 +66,7 @@ class _Dollars(click.ParamType[Decimal]):
     name = "dollars"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Decimal:
-        """Parse a positive amount, exactly."""
+        """Parse a positive number of dollars without rounding. Raises `BadParameter` for any other value."""
         try:
             amount = Decimal(value)
         except ArithmeticError:

@@ -16,9 +16,9 @@ from coterie.orchestrator.session.overview import SessionOverview, read_overview
 from coterie.session_directory import SessionDirectory, list_session_ids
 
 LISTED = 20
-"""Sessions listed without --all."""
+"""Maximum number of sessions that are listed without `--all`; the newest ones are."""
 SHOWN = 60
-"""Characters of a task in the list."""
+"""Maximum characters of a task, or of an agent's progress, in the list."""
 
 
 @click.command("list")

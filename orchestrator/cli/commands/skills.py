@@ -22,7 +22,7 @@ def skills() -> None:
 
 
 def _row(skill: Skill) -> dict[str, Any]:
-    """JSON object of a skill, without its text."""
+    """Return the fields of a skill as a JSON object, without the text of its instructions."""
     paths = {name: str(getattr(skill, name)) for name in ("source", "file", "directory")}
     return {**attrs.asdict(skill), **paths}
 

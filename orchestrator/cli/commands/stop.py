@@ -20,9 +20,9 @@ from coterie.orchestrator.session.root_lock import RootIdentity, find_root
 from coterie.session_directory import SessionDirectory
 
 PATIENCE = 30.0
-"""Seconds in which the root must exit after SIGTERM, or announce how long its agents need to stop."""
+"""Seconds in which the root (supervisor process) must exit after a signal, or say how long its agents need to stop."""
 TICK = 1.0
-"""Seconds between two progress lines."""
+"""Seconds between two progress lines while the command waits for the end of the session."""
 
 _json = json_option("doctor")
 
@@ -82,7 +82,7 @@ def background(*, session: str, agent: str, is_json: bool) -> None:
 
 
 def _running(name: str) -> tuple[SessionDirectory, RootIdentity]:
-    """A running session and its root. Raises `UsageRefused` if the session has no root."""
+    """Return session *name* and its root process. Raises `UsageRefused` if no root of it accepts connections."""
     session = SessionDirectory.find(name)
     if (root := find_root(session)) is None:
         is_at_work = read_overview(session).state == "running"
@@ -96,15 +96,15 @@ def _print_result(*, is_json: bool, words: str, **facts: object) -> None:
 
 
 async def _ask(session: SessionDirectory, root: RootIdentity) -> None:
-    """Send SIGTERM to the root and wait for its end. Raises `RepairFailed` if it takes too long."""
+    """Send SIGTERM to the root (supervisor process) and wait for its end. Raises `RepairFailed` at the time limit."""
     if (seconds := await _end(session, root, signal.SIGTERM)) is not None:
         raise RepairFailed(f"session {session.id} has not ended in {seconds:g} seconds; wait, or kill it with --now")
 
 
 async def _kill(session: SessionDirectory, root: RootIdentity) -> None:
-    """Kill the root and all processes of the session, and record that every agent has ended.
+    """Kill the root (supervisor process) and all processes of the session, and record that all agents have ended.
 
-    Raises `RepairFailed` and `MailboxError`.
+    Raises `RepairFailed` if a process survives or the session was resumed, and `MailboxError` for the list of agents.
     """
     if await _end(session, root, signal.SIGKILL) is not None:
         raise RepairFailed(f"root process {root.pid} has not exited after SIGKILL; look at it with ps")
@@ -116,7 +116,7 @@ async def _kill(session: SessionDirectory, root: RootIdentity) -> None:
 
 
 async def _end(session: SessionDirectory, root: RootIdentity, number: int) -> float | None:
-    """Signal the root and wait for its exit; return the time limit in seconds if it has not exited, else None."""
+    """Send signal *number* to the root and wait; return None if it exited, else the seconds that it had for this."""
     waiting = RootExit(root=root, timeout=PATIENCE)
 
     async def print_progress() -> None:

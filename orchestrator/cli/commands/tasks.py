@@ -159,7 +159,7 @@ def _run(act: Act[ActResult]) -> ActResult:
 
 
 def _report(task_list: TaskList, act: Act[Task], *, is_json: bool) -> None:
-    """Change a task with *act*, and print the changed task."""
+    """Run *act*, which creates or changes a task of *task_list*, and print the task as text or JSON."""
 
     async def change() -> ListedTask:
         return await task_list.get((await act()).id)

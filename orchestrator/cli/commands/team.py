@@ -70,6 +70,6 @@ def _member(member: TeamMember) -> tuple[str, ...]:
 
 
 def _table(rows: Sequence[tuple[str, ...]], width: int) -> Iterable[str]:
-    """Render a table after an empty line."""
+    """Yield an empty line, then *rows* as lines of a table that fits *width* columns."""
     yield ""
     yield from table_lines([[one_line(cell, width) for cell in row] for row in rows], width)

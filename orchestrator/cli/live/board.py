@@ -53,7 +53,7 @@ class SessionBoard:
     budget: Decimal | None = attrs.field(default=None, init=False)
     """Dollars that all agents of the session may spend together; None for no limit."""
     reason: str = ""
-    """Reason why the last run of the lead (first agent of the session) ended; empty while the session is running."""
+    """Reason why the last run of the lead (first agent) ended; empty if that run has not ended or the session runs."""
     finished: Finished | None = attrs.field(default=None, init=False)
     """Event at the end of the last run of the lead (first agent of the session); None until that run has ended."""
     agents: dict[str, AgentRow] = attrs.field(factory=dict, init=False)
@@ -65,7 +65,7 @@ class SessionBoard:
     news_count: int = attrs.field(default=0, init=False)
     spending: CostTotals = attrs.field(factory=CostTotals, init=False)
     _early: deque[str] = attrs.field(factory=lambda: deque(maxlen=5 * KEPT), init=False)
-    """Ids of mail delivered before the board has listed it, to be listed as delivered; idle notices' ids stay here."""
+    """Ids of delivered messages that `add_mail` has not listed yet, so that it lists them as delivered."""
     _news_feed: NewsFeed = attrs.field(factory=NewsFeed, init=False)
 
     def handle(self, observed: SessionEvent) -> bool:
@@ -134,7 +134,7 @@ class SessionBoard:
         return list(walk(below.get(None, ()), 0))
 
     def open_approvals(self, only: str | None = None) -> list[ApprovalRow]:
-        """Return undecided approval requests, the user's first; with *only*, those of that agent and descendants."""
+        """Return undecided requests, those to the user first; with *only*, those of that agent and its descendants."""
         names = None if only is None else {row.name for _, row in self.tree(only)}
         found = [row for row in self.approvals.values() if names is None or row.name in names]
         return sorted(found, key=lambda row: row.by != HUMAN)

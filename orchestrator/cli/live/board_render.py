@@ -26,7 +26,7 @@ FIRST_SHARE = 2
 def allocate_lines(wanted: Sequence[int], room: int) -> list[int]:
     """Divide *room* lines among approvals, agents, mail and events, which need *wanted*; return the lines of each.
 
-    A section gets no line or at least two. Approvals get at most a third, so that the agents stay visible.
+    A section gets no line or at least two. Approvals get at most a third (or three lines), so that agents stay visible.
     """
     wanted = [min(wanted[0], max(MINIMUM_LINES[0], room // 3)), *wanted[1:]]
     given = [0] * len(wanted)
@@ -92,7 +92,7 @@ def render_board(board: SessionBoard, page: BoardPage) -> list[Text]:
 
 
 def print_board(board: SessionBoard, console: Console, *, now: float, height: int, only: str | None = None) -> None:
-    """Print the agents, approvals, mail and events of *board*, or of *only* with descendants, in *height* lines."""
+    """Print agents, approvals, mail and events of *board*, or of *only* and descendants, in at most *height* lines."""
     page = BoardPage(width=console.width, height=height, now=now, only=only, is_plain=console.options.ascii_only)
     lines = render_board(board, page)
     while lines and not lines[-1].plain.strip():

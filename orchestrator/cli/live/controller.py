@@ -166,7 +166,7 @@ class BoardController:
         self._chosen = lines[min(max(lines.index(self._chosen) + by, 0), len(lines) - 1)]
 
     def _approval(self, key: str) -> str | None:
-        """Return the id of the selected approval. If none is selected, select the first, ask again and return None."""
+        """Return the selected request's id; else select the first, show a notice to repeat *key*, and return None."""
         if (chosen := self.chosen) is not None and chosen.sort == "approval":
             return chosen.name
         first = next(iter(self.board.open_approvals(self.only)), None)
@@ -225,7 +225,7 @@ class BoardController:
 
 
 async def send_board_request(root: RootIdentity | None, order: BoardRequest) -> str:
-    """Send *order* to *root*; return the result or error for the user. Cancellation does not withdraw the request."""
+    """Send *order* to *root* (None: no session runs); return the user's notice. Cancellation does not withdraw it."""
     if root is None:
         return "the session is not running; leave with q and run `coterie resume`"
     try:

@@ -47,7 +47,7 @@ _BAD = (
     WindowFilling,
     LineUnreadable,
 )
-"""Event types that the board lists in red (McpChanged unless connected); like `_PLAIN`, with text as in the log."""
+"""Event types that the board lists in red, with the text of `event_text`; an `McpChanged` to connected is not red."""
 
 
 @attrs.define(eq=False)
@@ -58,7 +58,7 @@ class NewsFeed:
     _started: set[str] = attrs.field(factory=set)
 
     def has_started(self, agent: str) -> bool:
-        """True after the start event of *agent*. A forked agent's earlier messages are copies from its parent."""
+        """True after the start event of *agent*; messages before it are copied from a parent, so they are no news."""
         return agent in self._started
 
     def brief(self, agent: str, call: str, name: str) -> str:

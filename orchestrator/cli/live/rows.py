@@ -115,14 +115,14 @@ class ApprovalRow:
     """Kind of the request: `plan` (the agent's plan) or `permission` (a tool call)."""
     name: str
     by: str
-    """Decider: `lead` (first agent of the session), `human` (the user) or `rule`."""
+    """Approver that was asked: `lead` (first agent), `human` (user) or `rule`; the user may decide any request."""
     subject: str
     at: float
 
 
 @attrs.frozen(kw_only=True)
 class MailRow:
-    """Message between agents, as the board lists it: sender, recipient, kind, short text and delivery state."""
+    """Message to or from an agent, as the board lists it: sender, recipient, kind, short text and delivery state."""
 
     id: MessageId
     at: float

@@ -105,7 +105,7 @@ def logs(
 
 @contextmanager
 def _history_of(session: SessionDirectory, directory: Path) -> Iterator[None]:
-    """Print within the block the context history of the agent with this *directory*, and translate its errors."""
+    """Convert errors in the block, which reads the transcript in the agent's *directory*, to `ConfigInvalid`."""
     try:
         yield
     except FileNotFoundError as exc:
@@ -117,14 +117,14 @@ def _history_of(session: SessionDirectory, directory: Path) -> Iterator[None]:
 
 
 def check_agent(session: SessionDirectory, agent: str | None) -> None:
-    """Raise `ConfigInvalid` if the session has no agent of that name."""
+    """Raise `ConfigInvalid` if *agent* is not None and *session* has no agent of that name."""
     names = [path.name for path in SessionReader(session.directory).agent_directories()]
     if agent is not None and agent not in names:
         raise ConfigInvalid("--agent", f"session {session.id} has no agent {agent!r}; {did_you_mean(agent, names)}")
 
 
 async def _follow(directory: Path, agent: str | None, log: "LogPrinter") -> None:
-    """Print events until the last run of the main agent has finished; return immediately if it already has."""
+    """Print all past events, then new ones until the last run of the lead (first agent) has finished."""
     is_over = False
     async with open_follower(directory) as follower:
         while True:
@@ -141,12 +141,12 @@ async def _follow(directory: Path, agent: str | None, log: "LogPrinter") -> None
 
 @attrs.frozen(kw_only=True)
 class LogPrinter:
-    """Prints events as text or JSON lines."""
+    """Printer of events on standard output, as text or as lines of JSON."""
 
     as_json: bool
 
     def show(self, event: SessionEvent) -> None:
-        """Print *event* immediately."""
+        """Print *event* as one line of JSON, or as text with time and agent, wrapped to the terminal's width."""
         if self.as_json:
             click.echo(event.line, nl=False)
             return

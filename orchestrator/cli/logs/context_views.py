@@ -58,7 +58,7 @@ def read_context_removals(directory: Path) -> Iterator[ContextRemoval]:
 
 
 Share = Literal["prompt", "summary", "restored", "messages", "results"]
-"""Part of a model request: prompt (tools and system text), summary, content restored after it, messages, results."""
+"""Part of a model request. prompt: tools and system text; restored: content added again after a summary."""
 SHARES: tuple[Share, ...] = get_args(Share)
 BARS = "▁▂▃▄▅▆▇█"
 _FIXED: Mapping[What, Share] = {
@@ -231,7 +231,7 @@ class RequestPart:
 
     @property
     def source_label(self) -> str:
-        """Label for the margin of the printed request: index, kind, layer, cache marker and message of the block."""
+        """Label for the margin of the printed request: index, kind, layer, cache marker, number of a new message."""
         layer = f", {self.origin.layer}" if self.origin.layer else ""
         marker = f"  marker {self.ttl}" if self.ttl else ""
         opening = f"  #{self.message}" if self.segment.opens_message else ""

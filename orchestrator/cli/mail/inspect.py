@@ -26,9 +26,9 @@ from coterie.orchestrator.cli.shared_options import session_option
 from coterie.orchestrator.cli.text_table import align_columns
 
 POLL_SECONDS = 1.0
-"""Seconds between two polls; the watch does not report a directory that was deleted and created again."""
+"""Maximum seconds between two reads of mail; a directory that is deleted and created again causes no notification."""
 BREATH = 0.05
-"""Least seconds between two reads, so that a burst of messages is read once."""
+"""Minimum seconds between two reads of mail, so that several messages stored at nearly the same time are read once."""
 
 
 @click.command("list", short_help="List the mailboxes of a session.")
@@ -83,28 +83,28 @@ def watch(*, is_whole: bool, session: str | None, is_json: bool) -> None:
 
 @attrs.frozen(kw_only=True)
 class _Row:
-    """One mailbox, or one queue for another session."""
+    """Row of `coterie mail list`: one agent's mailbox, or one queue of messages to another session."""
 
     name: str
-    """Name of the owner, or address of the other session."""
+    """Name of the agent that owns the mailbox, or address of the other session."""
     state: MemberState | Literal["left", "listening", "down"]
     incarnation: int | None = None
     backlog: Backlog
 
     def to_json(self) -> dict[str, object]:
-        """JSON object for `--json`."""
+        """Return the row as a JSON object for `--json`."""
         facts = {"name": self.name, "state": self.state, "incarnation": self.incarnation}
         return {**facts, **attrs.asdict(self.backlog)}
 
     def cells(self, now: float) -> tuple[str, ...]:
-        """Cells of the table row."""
+        """Return the cells of the table row; *now*, in seconds since 1970, gives the age of the oldest message."""
         start = "-" if self.incarnation is None else f"{self.incarnation:,}"
         oldest = "-" if self.backlog.oldest is None else format_age(now - self.backlog.oldest)
         return (self.name, self.state, start, f"{self.backlog.messages:,}", f"{self.backlog.bytes:,}", oldest)
 
 
 async def _rows(mail: SessionMail) -> list[_Row]:
-    """Mailboxes of all agents on the roster, abandoned mailboxes, and queues for other sessions."""
+    """Return rows for all agents of the session, for mail of agents that left, and for queues to other sessions."""
     members = [
         _Row(name=m.name, state=m.state, incarnation=m.incarnation, backlog=mail.files.backlog(m.name))
         for m in mail.roster.members().values()
@@ -152,7 +152,7 @@ async def _watch(mail: SessionMail, *, is_whole: bool, is_json: bool) -> None:
 async def _poll_directories(
     directories: Callable[[], Iterable[Path]], print_new: Callable[[], Awaitable[None]]
 ) -> NoReturn:
-    """Call *print_new* now and after every change in the directories, which are listed anew each time."""
+    """Call *print_new* now, after each change in *directories* (listed again each time), and every `POLL_SECONDS`."""
     with open_polling_watch() as changes:
         while True:
             # Watched before they are read, so that no write is missed in between.

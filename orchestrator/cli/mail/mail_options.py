@@ -25,7 +25,7 @@ json_option = shared_options.json_option("mail-commands")
 def run_with_mail(session: str | None, act: Callable[[SessionMail], Awaitable[ActResult]]) -> ActResult:
     """Open the mail of *session* (None: the newest session of this directory), run *act* with it, return its result.
 
-    Raises `UsageRefused` for errors that the user can correct, and `ClickException` for other mailbox and disk errors.
+    Raises `ConfigInvalid` if there is no such session, `UsageRefused` for errors of the user, else `ClickException`.
     """
     with (
         open_session_mail(session) as mail,
@@ -35,7 +35,7 @@ def run_with_mail(session: str | None, act: Callable[[SessionMail], Awaitable[Ac
 
 
 def open_session_mail(session: str | None) -> SessionMail:
-    """Open the mail of *session*, by default the newest one of this directory. `ConfigInvalid` if there is none."""
+    """Open the mail of *session*, by default this directory's newest. Raises `ConfigInvalid` if there is none."""
     return SessionMail.open(find_session(session), Clock.from_environment())
 
 
@@ -69,7 +69,7 @@ def complete_ended_agent(ctx: click.Context, _param: click.Parameter, incomplete
 
 
 def complete_dead(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return completions: numbers of the dead letters (undeliverable messages) that can still be sent again."""
+    """Return completions: numbers of readable dead letters (undeliverable messages) that were not sent again."""
     messages = _find_candidates(ctx, lambda mail: mail.dead_letters.pending())
     found = [(str(number), message.envelope) for number, message in messages if message.envelope is not None]
     return [CompletionItem(n, help=one_line(m.body, SHOWN)) for n, m in found if n.startswith(incomplete)]

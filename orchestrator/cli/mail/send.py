@@ -1,4 +1,4 @@
-"""`coterie mail send`: sends mail of the user through the root, or stores it if no root is running."""
+"""`coterie mail send`: sends mail of the user through the session's root process, or stores it if none is running."""
 
 import sys
 from typing import get_args
@@ -23,9 +23,9 @@ from coterie.orchestrator.session.root_lock import RootIdentity, find_root, hold
 
 
 async def store_mail(mail: SessionMail, request: MailRequest) -> tuple[DeliveryStatus, ...]:
-    """Store the mail, and return one status for each recipient.
+    """Let the root process carry out *request*, or do it here if none runs; return a status for each recipient.
 
-    Raises the errors that `run_with_mail` translates, and `ConfigInvalid` if the root does not answer.
+    Raises `MailboxError`, `OSError`, `ClickException` if the root refuses, and `ConfigInvalid` if it does not answer.
     """
     if isinstance(request, SendMail) and is_other_session(request.to) and find_root(mail.session) is None:
         # No mailbox of this session is written, and storing may take long, so a root may start during it.
@@ -134,7 +134,7 @@ def _check_body(body: str, kind: MessageKind) -> None:
 
 
 def _check_encoding(text: str) -> None:
-    """Raise `UsageRefused` for text that is not UTF-8."""
+    """Raise `UsageRefused` if *text*, a command-line argument, contained bytes that are not UTF-8 (now surrogates)."""
     try:
         text.encode()
     except UnicodeEncodeError as exc:
@@ -142,13 +142,13 @@ def _check_encoding(text: str) -> None:
 
 
 def print_receipt(statuses: tuple[DeliveryStatus, ...], *, is_json: bool) -> None:
-    """Print the only receipt, as text or JSON."""
+    """Print the receipt of the one stored message in *statuses*, which has exactly one item, as text or JSON."""
     [receipt] = [status.receipt for status in statuses]
     assert receipt is not None
     print_result(receipt, [sanitize(receipt_text(receipt.recipient, receipt))], is_json=is_json)
 
 
 def receipt_text(recipient: str, receipt: Receipt) -> str:
-    """Render a receipt on one line."""
+    """Return one line for the user: the recipient, the id of the stored message, and its state in another session."""
     where = f"; {_WHERE[receipt.state]}" if isinstance(receipt, BridgeReceipt) else ""
     return f"stored for {recipient} as {receipt.id}{where}"

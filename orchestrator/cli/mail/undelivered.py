@@ -1,4 +1,4 @@
-"""`coterie mail held`, `outgoing`, `dead` and `sweep`: mail that was not delivered."""
+"""`coterie mail held`, `outgoing`, `dead` and `sweep`: list undelivered mail, and deliver, drop or clear it."""
 
 import click
 import msgspec

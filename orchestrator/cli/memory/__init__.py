@@ -10,7 +10,7 @@ _HERE = "coterie.orchestrator.cli.memory"
 
 
 class MemoryCommands(CommandTable):
-    """Command table of `coterie memory`."""
+    """Group of the `coterie memory` subcommands: names, code locations and help lines."""
 
     table: ClassVar = {
         "list": CommandEntry(f"{_HERE}.browse:list_memories", "List memories with their descriptions."),

@@ -36,12 +36,12 @@ from coterie.orchestrator.settings.settings_loader import load_settings
 from coterie.suggestions import did_you_mean
 
 HEAD_BYTES = 65_536
-"""Bytes at the start of a memory that contain its name and description."""
+"""Number of bytes at the start of a memory file that are read for its name and description."""
 
 
 @attrs.frozen(kw_only=True)
 class MemoryRow:
-    """One memory in a list."""
+    """Row of `coterie memory list`: one memory file, with its name, type, description, size and time of change."""
 
     path: str
     topic: MemoryEntry
@@ -49,7 +49,7 @@ class MemoryRow:
     modified: float
 
     def to_json(self, place: MemoryScope) -> dict[str, object]:
-        """JSON object for `--json`."""
+        """Return the row as a JSON object for `--json`; *place* is the scope and directory of the memory."""
         return {
             "path": self.path,
             "name": self.topic.name,
@@ -64,7 +64,7 @@ class MemoryRow:
         }
 
     def cells(self, now: float) -> tuple[str, ...]:
-        """Cells of the table row."""
+        """Return the cells of the table row; *now*, in seconds since 1970, gives the age of the file."""
         age = format_age(max(0.0, now - self.modified))
         return (one_line(self.path, 40), self.topic.type or "-", age, f"{self.bytes:,}")
 
@@ -120,7 +120,7 @@ def show(*, name: str | None, place: MemoryScope, is_json: bool) -> None:
 
 
 def find_memory(store: MemoryStore, name: str) -> str:
-    """Find the path of the memory *name*. Raises `UsageRefused` with the closest names for an unknown one."""
+    """Return the path of memory *name* (file or `name` field). Raises `UsageRefused` if unknown or ambiguous."""
     paths = store.paths()
     for path in (name, f"{name}.md"):
         if path == INDEX or path in paths:
@@ -145,7 +145,7 @@ def _memory_rows(store: MemoryStore) -> Iterator[MemoryRow]:
 
 
 def _topic(store: MemoryStore, path: str) -> MemoryEntry:
-    """Parse a memory; one that cannot be read has the reason as its description."""
+    """Return name, type and description of the memory file *path*; if unreadable, the reason as description."""
     try:
         return parse_entry(store.read(path, limit=HEAD_BYTES) or b"", path)
     except OSError as exc:
@@ -169,7 +169,7 @@ def _print(place: MemoryScope, found: Sequence[MemoryRow], *, has_heading: bool)
 
 
 def _warn(store: MemoryStore) -> None:
-    """Warn if the index is longer than the part that is loaded."""
+    """Print a warning on standard error if the store's index is longer than the part that agents get."""
     if (warning := load_index(store.index()).warning) is not None:
         click.echo(sanitize(f"{store.directory / INDEX}: {warning}"), err=True)
 

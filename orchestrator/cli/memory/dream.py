@@ -1,4 +1,4 @@
-"""`coterie memory dream`: consolidates memories now, lists and applies pending changes."""
+"""`coterie memory dream`: runs a dream (a model tidies the memories) now; lists, applies or rejects waiting changes."""
 
 import os
 from collections.abc import Iterator
@@ -35,11 +35,11 @@ from coterie.orchestrator.session.session_request import SessionRequest
 from coterie.orchestrator.settings.settings_loader import load_settings
 
 SHOWN = 200
-"""Characters of a reason or of a lost sentence on one line."""
+"""Maximum characters on one line of a reason, or of a sentence that a proposed change would delete."""
 
 
 def dream_row(change: DreamChange) -> dict[str, Any]:
-    """JSON object of a dream's change for `--json`."""
+    """Return all changes that one dream proposed, with their states, as a JSON object for `--json`."""
     row: dict[str, Any] = msgspec.to_builtins(change)
     for file, facts in zip(change.files, row["files"], strict=True):
         facts["base_hash"] = file.base_hash
@@ -47,14 +47,14 @@ def dream_row(change: DreamChange) -> dict[str, Any]:
 
 
 def dream_line(change: DreamChange) -> str:
-    """Render a dream's change on one line."""
+    """Return one line about a dream: id, time, number of proposed changes by state, cost and session."""
     counts = ", ".join(f"{count} {state}" for state in get_args(HunkState) if (count := change.count(state)))
     session = "" if change.session is None else f"  session {change.session}"
     return sanitize(f"dream {change.id}  {format_time(change.at)}  {counts or 'no hunks'}  ${change.cost_usd}{session}")
 
 
 def dream_lines(change: DreamChange) -> Iterator[str]:
-    """Render a dream's change in full, styled; `click.echo` removes the style if stdout is not a terminal."""
+    """Yield styled lines with all changes that a dream proposed, as diffs; `click.echo` drops styles for a file."""
     yield click.style(dream_line(change), bold=True)
     if change.held is not None:
         yield one_line(f"held back: {change.held}", SHOWN)
@@ -89,7 +89,7 @@ def _hunk_lines(file: DreamFile, hunk: Hunk) -> Iterator[str]:
 
 
 def complete_dream(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the ids of dreams, the newest first."""
+    """Return completions: ids of the dreams of the selected memories, newest first, with their waiting changes."""
     try:
         place = find_scope(*(ctx.params.get(name) for name in ("scope", "kind", "directory")))
     except (ConfigInvalid, click.ClickException):
@@ -196,7 +196,7 @@ def _dream(place: MemoryScope, model: str | None, script: Path | None, *, is_dry
 
 
 def _finished_change(done: JobResult) -> Dreamed:
-    """The completed event of the dream. Raises a `ClickException` if the dream was not completed."""
+    """Return the `Dreamed` event of the completed dream. Raises `ClickException` if the job *done* did not complete."""
     states = [event for event in done.events if isinstance(event, Dreamed)]
     if states and states[-1].state == "completed":
         return states[-1]

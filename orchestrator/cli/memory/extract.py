@@ -1,4 +1,4 @@
-"""`coterie memory extract`: runs extraction for a session on demand."""
+"""`coterie memory extract`: lets a model save facts from the conversation of a stopped session as memories."""
 
 from pathlib import Path
 
@@ -41,7 +41,7 @@ def extract(*, session: str, script: Path | None, is_json: bool) -> None:
 
 
 def _extracted(session: SessionDirectory, done: JobResult) -> MemoryExtracted:
-    """The extraction event of the agent. Raises a `ClickException` if the extraction failed."""
+    """Return the agent's last `MemoryExtracted` event. Raises `ClickException` if the extraction job *done* failed."""
     event = next((event for event in reversed(done.events) if isinstance(event, MemoryExtracted)), None)
     if done.failure is not None or event is None or (_failures(done) and not event.saved):
         words = f"no memories were extracted from session {session.id}: {done.failure_reason()}"

@@ -54,16 +54,16 @@ class ContextPart:
 
     @property
     def bytes(self) -> int:
-        """Size of the text in bytes, without its frame."""
+        """Size of the text in UTF-8 bytes, without markup that the request may put around it."""
         return len(self.text.encode())
 
     @property
     def tokens(self) -> int:
-        """Estimated number of tokens."""
+        """Estimated number of tokens of the text."""
         return estimate_text(self.text)
 
     def to_json(self) -> dict[str, object]:
-        """JSON object without the text itself."""
+        """Return the facts of the text (place, kind, source, reason, size) as a JSON object, without the text."""
         facts = attrs.asdict(self, filter=attrs.filters.exclude("text"))
         return {**facts, "bytes": self.bytes, "tokens": self.tokens}
 
@@ -100,7 +100,7 @@ def instructions(*, kind: str | None, is_json: bool) -> None:
 def _parts(
     project: Path, settings: Settings, kind: AgentDefinition | None, files: Instructions, indexes: list[MemoryIndexText]
 ) -> Iterator[ContextPart]:
-    """Texts in the order of a request."""
+    """Yield the texts that a new agent of type *kind* starts with, in the order in which a model request has them."""
     yield ContextPart(where="system", what="prompt", why="how every agent works", text=render("agent"))
     if places := [index.place for index in indexes]:
         words = memory_manual(places, settings.memory, project)
@@ -124,7 +124,7 @@ def _parts(
 
 
 def _skill_parts(found: Skills, settings: Settings, kind: AgentDefinition | None) -> Iterator[ContextPart]:
-    """The list of skills, and the skills that agents of this type start with."""
+    """Yield the list of loadable skills, if agents of type *kind* can load any, and the skills that *kind* names."""
     words = skill_listing_text(found, settings, known_models().get(settings.model)) if can_load_skills(kind) else ""
     if words:
         why = f"{len(found.for_model)} skills that the agent can load"

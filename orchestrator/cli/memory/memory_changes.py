@@ -80,7 +80,7 @@ def undo(*, id_: str | None, place: MemoryScope, is_json: bool) -> None:
 
 
 def _history(store: MemoryStore) -> list[MemoryChange]:
-    """All changes, oldest first. Changes made by hand since the last one are detected and recorded now."""
+    """Return all recorded changes of *store*, oldest first; first detect and record edits that were made by hand."""
     if store.changes():
         try:
             store.detect_external_changes()
@@ -90,7 +90,7 @@ def _history(store: MemoryStore) -> list[MemoryChange]:
 
 
 def _select_changes(changes: Sequence[MemoryChange], id_: str | None) -> list[MemoryChange]:
-    """The changes with the change or group id *id_*, oldest first. Raises `UsageRefused` if there are none."""
+    """Return the changes with id or group *id_*; if None, the newest not made by hand. Raises `UsageRefused`."""
     if not changes:
         raise UsageRefused("the memory has no changes yet; `coterie memory list` shows its files")
     if id_ is None:

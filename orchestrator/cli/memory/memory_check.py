@@ -1,4 +1,4 @@
-"""`coterie memory check`: finds problems of memories and repairs the index."""
+"""`coterie memory check`: finds problems of memories, and repairs their index (`MEMORY.md`)."""
 
 import sys
 from collections import Counter
@@ -56,7 +56,7 @@ def check(*, is_fixing: bool, place: MemoryScope, is_json: bool) -> None:
 
 
 def _fixed(findings: Iterable[StoreIssue], store: MemoryStore) -> list[StoreIssue]:
-    """Index *findings* that no longer hold; lines are ignored, because they have moved."""
+    """Return the index problems in *findings* that the repaired index no longer has, compared without line numbers."""
     left = Counter(attrs.evolve(finding, line=None) for finding in check_index(store.index(), store.paths()))
     fixed = []
     for finding in findings:

@@ -29,7 +29,7 @@ async def recall_by_model(
 ) -> None:
     """Ask a model for each query, one after the other, which memories of *directory* match, and call *take* with them.
 
-    *script* is a file with the model's replies; None asks the real model. The scores show only the order. Raises
+    *script* is a file with the model's replies; None asks the real model. Scores are 1/1, 1/2, 1/3 ... by rank. Raises
     `ConfigInvalid` for an unknown model, `ApiServerFailed` for an unusable script, and `sqlite3.Error` for the index.
     """
     async with AsyncExitStack() as stack:

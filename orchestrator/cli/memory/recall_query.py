@@ -23,20 +23,20 @@ from coterie.orchestrator.cli.shared_options import script_option
 from coterie.orchestrator.settings.settings_loader import load_settings
 
 HEAD_BYTES = 65_536
-"""Bytes at the start of a memory that contain its description."""
+"""Number of bytes at the start of a memory file that are read for its description."""
 PATIENCE = 2.0
-"""Seconds until the user is informed that the index is being updated."""
+"""Seconds of an index update after which the command prints that it updates the search index."""
 
 
 @attrs.define(eq=False)
 class _SlowNotice:
-    """Prints a notice once if updating the index takes long."""
+    """Printer of one notice on standard error if an update of the search index takes longer than `PATIENCE`."""
 
     _began: float = attrs.field(factory=time.monotonic)
     _is_shown: bool = False
 
     def between(self) -> None:
-        """Print the notice if it is due; called repeatedly during the update."""
+        """Print the notice if `PATIENCE` seconds have passed and it is not printed yet; called during the update."""
         if not self._is_shown and time.monotonic() - self._began > PATIENCE:
             self._is_shown = True
             click.echo("updating the index for new and changed memories", err=True)
@@ -106,7 +106,7 @@ def recall(
 
 @attrs.define(eq=False)
 class _RecallPrinter:
-    """Prints the memories found for each query."""
+    """Printer of the memories found for each query, as text or JSON; it also runs the local ranker."""
 
     _store: MemoryStore
     _ranker: Bm25Ranker
@@ -116,14 +116,14 @@ class _RecallPrinter:
     _is_fresh: bool = False
 
     def rank(self, query: str) -> list[RankedMemory]:
-        """Rank memories with the local ranker, after one update of its index."""
+        """Return the memories that match *query* by keywords, best first; the first call updates the search index."""
         if not self._is_fresh:
             self._ranker.refresh(_SlowNotice().between)
             self._is_fresh = True
         return self._ranker.rank(query, self._count)
 
     def show(self, query: str, found: list[RankedMemory]) -> None:
-        """Print the memories found for *query*."""
+        """Print the memories *found* for *query*, best first, as text or as one line of JSON."""
         if self.is_json:
             memories = [{"path": ranked.path, "score": ranked.score} for ranked in found]
             print_json({"query": query, "memories": memories})
@@ -137,7 +137,7 @@ class _RecallPrinter:
             click.echo(f"{ranked.score:8.3f}  {sanitize(ranked.path)}  {about}")
 
     def take(self, query: str, found: list[RankedMemory] | None, why: str) -> None:
-        """Print the model's choice and its cost; without a choice, the reason and the local ranker's result."""
+        """Print the model's choice and *why* (model, cost); if *found* is None, the reason and a local ranking."""
         if found is None:
             click.echo(sanitize(f"the model could not choose: {why}; using the local ranker"), err=True)
         elif why and not self.is_json:
@@ -146,7 +146,7 @@ class _RecallPrinter:
 
 
 def _read(lines: Iterable[str]) -> Iterator[str]:
-    """Parse the queries in *lines*, without empty ones."""
+    """Yield the query of each line that is not empty: plain text, or a JSON object with the key `query`."""
     for line in lines:
         text = line.strip()
         if text.startswith("{"):
@@ -157,7 +157,7 @@ def _read(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _skipped_lines(directory: Path) -> Iterator[str]:
-    """Files that the ranker skips, one line each with the reason."""
+    """Yield a line with the reason for each memory file or directory that the ranker skips: links, unreadable ones."""
     errors: list[OSError] = []
     for here, below, names in os.walk(directory, onerror=errors.append):
         below[:] = [name for name in below if not name.startswith(".")]

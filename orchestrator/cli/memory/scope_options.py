@@ -62,7 +62,7 @@ def scope_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def find_scope(scope: ScopeName | None, kind: str | None, directory: Path | None) -> MemoryScope:
-    """Resolve the three options. Raises `UsageError` for options that exclude each other, `ConfigInvalid`."""
+    """Return the memories that `--scope`, `--agent` and `--dir` select. Raises `UsageError` and `ConfigInvalid`."""
     if directory is not None:
         if scope is not None or kind is not None:
             raise click.UsageError("--dir cannot be used with --scope or --agent; leave them out")
@@ -92,7 +92,7 @@ def open_store(place: MemoryScope) -> Iterator[MemoryStore]:
 
 
 def _definition_scope(kind: str) -> AgentScopeName:
-    """Memory scope in the definition of *kind*. Raises `ConfigInvalid` for an unknown type, or one without a scope."""
+    """Return the memory scope that agent type *kind* defines. Raises `ConfigInvalid` if type or scope is missing."""
     definition = load_definitions(Path.cwd()).get(kind)
     if definition.memory is None:
         raise ConfigInvalid("--agent", f"{kind} has no memory in its definition; add `memory` to it, or give --scope")
@@ -103,13 +103,13 @@ Item = TypeVar("Item")
 
 
 def complete_memory(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer memory files without their suffix."""
+    """Return completions: names of the selected memories' files, without `.md`."""
     names = (path.removesuffix(".md") for path in _find_candidates(ctx, MemoryStore.paths))
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 def complete_change(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the ids of changes and of groups, the newest first."""
+    """Return completions: ids of changes of the selected memories, newest first, then ids of groups such as dreams."""
     changes = list(reversed(_find_candidates(ctx, MemoryStore.changes)))
     groups = dict.fromkeys(change.group for change in changes if change.group is not None)
     items = [CompletionItem(change.id, help=f"{change.action} {change.path}") for change in changes]
@@ -117,7 +117,7 @@ def complete_change(ctx: click.Context, _param: click.Parameter, incomplete: str
 
 
 def _find_candidates(ctx: click.Context, find: Callable[[MemoryStore], Iterable[Item]]) -> list[Item]:
-    """Candidates from the store; empty if there is none or it cannot be read."""
+    """Return what *find* finds in the memories that the options select; empty if these are invalid or unreadable."""
     try:
         place = find_scope(*(ctx.params.get(name) for name in ("scope", "kind", "directory")))
         with open_store(place) as store:

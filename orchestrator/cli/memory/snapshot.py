@@ -42,7 +42,7 @@ def snapshot(*, place: MemoryScope, is_json: bool) -> None:
 
 
 def _copy(source: MemoryStore, target: MemoryStore) -> ApplyResult:
-    """Make *target* equal to *source*, as one group of changes."""
+    """Copy all memories of *source* to *target*, delete all others there; the changes get one common group id."""
     wanted = {path: source.read(path) for path in (INDEX, *source.paths())}
     there = {path: target.read(path) for path in (INDEX, *target.paths())}
     edits = [

@@ -208,7 +208,7 @@ def event_text(event: Event) -> str:  # noqa: C901, PLR0911, PLR0912 - one case 
 
 
 def approval_text(event: ApprovalAsked | ApprovalDecided | ApprovalRejected) -> str:
-    """Return a request for approval, or the decision on it, as text without the name of the agent that asked."""
+    """Return an approval request, its decision, or an ignored answer to it as text, without the requesting agent."""
     decider = {HUMAN: "you", LEAD: "the lead", RULE: "the rule"}.get(event.by, event.by)
     match event:
         case ApprovalAsked():

@@ -15,7 +15,7 @@ TICK = 0.25
 
 
 class View:
-    """Base class of views, which show events; it shows none. Methods may raise `BrokenPipeError` (closed stdout)."""
+    """Base class of views; its methods show nothing. Subclasses may raise `BrokenPipeError` if stdout is closed."""
 
     agent: str | None = MAIN
     """Name of the agent whose events the view gets; None for the events of all agents."""
