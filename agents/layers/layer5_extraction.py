@@ -93,7 +93,7 @@ class Extraction(BackgroundTask[HelperStart]):
             self._agent.report_failure(PURPOSE, f"the extraction of memories {reason}")
 
     def on_run_finished(self) -> None:
-        """Request an extraction after a run of the agent, if it is due or an earlier one is running; does not wait."""
+        """After a run, request an extraction of memories if one is due, or one is running or waiting; does not wait."""
         self._schedule = self._schedule.after_run()
         if self.is_busy or self._schedule.is_due(self._agent.turn):
             self.submit(HelperStart.of(self._agent))

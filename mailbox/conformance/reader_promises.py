@@ -22,7 +22,7 @@ async def promise_32_the_next_reader_follows(mail: MailHarness) -> None:
     async def fail() -> None:
         async with mail.open_inbox() as inbox:
             inbox.take_nowait()
-            raise RuntimeError("the reader fails on purpose, as this promise requires")
+            raise RuntimeError("the test fails this reader on purpose, to check that its mail is delivered again")
 
     sent = await mail.send()
     await expect_error(RuntimeError, fail())

@@ -48,7 +48,7 @@ class WorkingCopy:
         return self.directory / "evidence.md"
 
     def remove(self) -> None:
-        """Delete both copies and the evidence file from the disk. Blocks. Raises `OSError`."""
+        """Delete the copy that the model edits, the unchanged copy and the evidence file. Blocks. Raises `OSError`."""
         shutil.rmtree(self.directory)
 
 

@@ -37,7 +37,7 @@ class NotesSchedule:
 
     settings: NotesSettings
     need: UpdateThreshold | None = None
-    """Limits for using the notes as a summary of the conversation; None if they are never used so."""
+    """Limits if the notes will replace the conversation at its compaction; None if they are never used for that."""
     since: int = 0
     """Context size in tokens from which growth is counted: usually the size at the start of the last update."""
     has_begun: bool = False

@@ -82,7 +82,7 @@ def is_memory(path: str) -> bool:
 
 
 def update_index(text: str, changes: Sequence[MemoryChange]) -> str:
-    """Return the index *text* after *changes* of memories: new memories get a line, deleted memories lose theirs.
+    """Return the index *text* after *changes*: a written memory without a line gets one, a deleted one loses its lines.
 
     Repeating the call changes nothing more, also if a crash cut the last line of *text*.
     """

@@ -101,7 +101,7 @@ class Digest:
 
     @property
     def has_new_entries(self) -> bool:
-        """True if `read` has found work of the agent that was in no answered request."""
+        """True if `read` has found work of the agent that no progress summary covers yet."""
         return bool(self._new)
 
     @property

@@ -11,7 +11,7 @@ from coterie.agents.root_link.spawn_request import Spawner, SpawnRefused
 from coterie.agents.tools.tool import BuiltInTool, ToolResult, Workspace
 
 MAX_PLAN_LENGTH = 40_000
-"""Maximum characters of a plan with its file names, so that a person can review it and it fits into a message."""
+"""Maximum total characters of a plan's text and of the names of the files that it will change."""
 _APPROVERS: Mapping[str, str] = {"lead": "The lead", "human": "The user", "rule": "A rule"}
 
 

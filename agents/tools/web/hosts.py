@@ -158,8 +158,8 @@ def _holds(entry: str | Network, ip: Address) -> bool:
 async def resolve_addresses(address: WebAddress, hosts: Sequence[HostList]) -> list[Address]:
     """Resolve the host of *address* and return its IP addresses, at most MAX_ADDRESSES, in the order of DNS.
 
-    Raises `ToolFailed` if the host cannot be resolved, or if any of its IP addresses is neither public nor in a network
-    of each of *hosts*. One such address is enough, because its DNS name is not trustworthy.
+    Raises `ToolFailed` if the host cannot be resolved, or if one of its IP addresses may not be used. A public address
+    may always be used; a private one only if every list in *hosts* contains it. The private ones are not just left out.
     """
     try:
         found = await trio.socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)

@@ -172,8 +172,9 @@ def run(
 ) -> None:
     """Give TASK to an agent that works in the current directory, and print the agent's work and result.
 
-    The agent may start other agents. If TASK is `-`, it is read from standard input. Exits 0 if the task is done, 1 if
-    the run failed, 2 for a wrong option or setting, 3 if the budget is spent, 5 if no model could be reached.
+    The agent may start other agents. Without TASK, or if it is `-`, the task is read from standard input. Exits 0 if
+    the task is done, 1 if the run failed, 2 for a wrong option or setting, 3 if the budget is spent, 5 if no model
+    could be reached.
     """
     options = _Options(**shared)
     if is_coordinator and agent not in (None, COORDINATOR):

@@ -133,11 +133,11 @@ class ScriptedReply:
     token_delay: float = 0.0
     """Seconds between stream events."""
     asked: tuple[str, ...] = ()
-    """Signals raised when the reply is requested, before it waits."""
+    """Names of script signals that are raised when the reply is requested, before it waits."""
     until: tuple[str, ...] = ()
-    """Signals that must be raised before the reply starts."""
+    """Names of script signals that must be raised before the reply starts; the server waits for them."""
     signals: tuple[str, ...] = ()
-    """Signals raised when the reply has been sent completely."""
+    """Names of script signals, for which other replies can wait, raised after this reply was sent completely."""
     fault: HttpFault | None = None
     """Fault that the server injects into the first requests for the reply; None for no fault."""
     when: ReplyConditions | None = None
