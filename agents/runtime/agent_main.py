@@ -83,9 +83,9 @@ async def _run_agent(spec: AgentSpec, control: int) -> int:
 async def _run_spec(
     spec: AgentSpec, root: RootConnection, interrupting: Interrupting, process_mail: ProcessMail | None = None
 ) -> int:
-    """Run the agent of *spec*, report to its parent agent, and return the exit status.
+    """Run the agent of *spec*, report success or failure of its task to its parent agent, and return exit status 0.
 
-    If it fails, report this to the root (supervisor process), which informs the parent. An agent that is a task in its
+    If it cannot be set up or report, tell the root (supervisor process) and return 1. An agent that is a task in its
     parent's process uses *process_mail*, the mail of that process; None opens the mail of a new process.
     """
     try:

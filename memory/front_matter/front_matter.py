@@ -196,7 +196,7 @@ def _value(piece: _Piece, notes: list[FieldWarning], depth: int) -> Value:
         value = _strict(piece, untabbed, notes)
     except YamlInvalid:
         kind, value = _guess(piece, notes, depth)
-        hint = "; put it in quotes" if kind == "text" else "; correct it"
+        hint = "" if "; " in problem else "; put it in quotes" if kind == "text" else "; correct it"
         notes.append(
             FieldWarning(
                 piece.line, f"{quote_text(piece.key)} is not valid YAML ({problem}) and is read as {kind}{hint}"
@@ -212,7 +212,9 @@ def _value(piece: _Piece, notes: list[FieldWarning], depth: int) -> Value:
 def _strict(piece: _Piece, following: Sequence[str], notes: list[FieldWarning]) -> Value:
     fields = parse_fields("\n".join([piece.head, *following]), piece.line)
     if list(fields.values) != [piece.key]:
-        raise YamlInvalid(piece.line, f"the text is not one `key: value` with the key {piece.key!r}; correct it")
+        raise YamlInvalid(
+            piece.line, "a line below has a key that is not a plain word; quote that key, or remove the line"
+        )
     notes += fields.notes
     return fields.values[piece.key]
 

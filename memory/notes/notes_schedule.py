@@ -37,7 +37,7 @@ class NotesSchedule:
 
     settings: NotesSettings
     need: UpdateThreshold | None = None
-    """Limits if the notes will replace the conversation at its compaction; None if they are never used for that."""
+    """Token limits near which an update is urgent, as a compaction uses the notes as summary; None if it never does."""
     since: int = 0
     """Context size in tokens from which growth is counted: usually the size at the start of the last update."""
     has_begun: bool = False

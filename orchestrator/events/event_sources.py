@@ -154,7 +154,7 @@ class TranscriptParser:
     _head: int = 0
     """Number of segments (blocks of the request: tools and system text) before the messages."""
     _blocks: list[int] | None = None
-    """Number of content blocks of each message of the conversation; None until the first epoch record was read."""
+    """Number of content blocks of each message of the conversation; None until the conversation's start is read."""
 
     def to_events(self, record: Record) -> list[Event]:
         """Return the events for *record*; empty if its kind yields none. Call it with all records, in file order."""

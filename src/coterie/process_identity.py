@@ -164,7 +164,7 @@ def list_pids() -> list[int]:
 
 
 def list_child_pids() -> list[int]:
-    """Return the pids of the child processes that the main thread of this process started, including unreaped ones."""
+    """Return the pids of the children of the main thread: started or adopted ones, also if ended but not reaped."""
     return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
 
 

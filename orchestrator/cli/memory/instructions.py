@@ -1,4 +1,4 @@
-"""`coterie memory instructions`: lists everything that is loaded into an agent's context before its task."""
+"""`coterie memory instructions`: lists prompt, instruction files, memory index and skills that an agent begins with."""
 
 import os
 from collections.abc import Iterator

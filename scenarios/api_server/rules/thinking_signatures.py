@@ -121,7 +121,7 @@ class ThinkingSigner:
         return self._signature("redacted", call, thinking_text, earlier_blocks)
 
     def remember(self, tool_use_ids: Iterable[str], blocks: Sequence[Block]) -> None:
-        """Store the signatures of the thinking blocks in the reply *blocks*, so that `check` finds missing blocks."""
+        """Store the signatures of thinking in the reply *blocks* by tool call id; `check` then finds missing blocks."""
         signed = tuple(_signed(block) for block in blocks if block["type"] in SIGNED_IN)
         for name in tool_use_ids if signed else ():
             self._replies[name] = signed

@@ -136,7 +136,7 @@ def test_text_without_front_matter_is_all_body(text: str) -> None:
         ("a: !now go", "'!now'"),
         ("a: &all of it", "'&all'"),
         ("a:\n\tb: c", "indented with tabs"),
-        ('a: b: c\n"q\\u0041": 1', "not one `key: value`"),
+        ('a: b: c\n"q\\u0041": 1', "is not a plain word"),
     ],
 )
 def test_yaml_syntax_in_a_value_causes_a_warning(block: str, warning: str) -> None:
