@@ -83,7 +83,7 @@ class BudgetSpent(AgentError):
     budget: Decimal
     spent: Decimal
     reserve: Decimal
-    """Largest possible cost of the rejected call, in `unit`."""
+    """Largest possible cost of the rejected call, in dollars or tokens as `unit` says."""
     scope: BudgetScope = "session"
     name: str | None = None
     """Name of the agent that has the budget; None for the budget of the whole session."""

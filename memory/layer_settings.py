@@ -18,7 +18,7 @@ RecallMethod = Literal["model", "local"]
 
 @attrs.frozen(kw_only=True)
 class ResultSettings:
-    """`[layers.results]`, layer 1: size limits of tool results in the conversation, in characters."""
+    """`[layers.results]`, layer 1: size limits, in characters, above which tool results are stored in files."""
 
     enabled: bool = True
     cap: int = 50_000
@@ -46,7 +46,7 @@ class ClearingSettings:
     trigger: int = 10
     """Number of clearable results in the prompt cache above which all but the newest `keep` are deleted from it."""
     expected_turns: int = 50
-    """Number of further turns in which clearing must save at least the cost of writing the prompt cache again."""
+    """Number of turns in which a clearing by the API must save at least the cost of writing the prompt cache again."""
 
 
 @attrs.frozen(kw_only=True)

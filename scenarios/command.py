@@ -1,4 +1,4 @@
-"""`coterie scenario`: runs, lists, shows, fuzzes and records scenarios."""
+"""`coterie scenario`: runs, lists, shows, fuzzes and records scenarios (YAML tests of agents, scripted replies)."""
 
 import re
 import sys
@@ -32,7 +32,7 @@ _ABOUT = re.compile(r"^about: *(.+)$", re.MULTILINE)
 
 
 def complete_scenario(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the name of a shipped scenario, with its description, or a file path."""
+    """Return shell completions of *incomplete*: names of shipped scenarios with descriptions, or a file path."""
     if "/" in incomplete or "." in incomplete:
         return [CompletionItem(incomplete, type="file")]
     paths = [path for path in shipped_files() if path.stem.startswith(incomplete)]
@@ -55,6 +55,7 @@ def record(*, session: str, output: Path | None, force: bool) -> None:
     The scenario repeats the session as a test, without calling a model. The file contains the task, the replies of the
     model, and the results that a repetition must have. SESSION must have ended; it is a session id from `coterie list`,
     or the first characters of it. The first lines of the file name what could not be recorded; see docs/testing.md.
+    Exits 2 if SESSION is running or cannot be recorded, or if the output file exists.
     """
     try:
         found = SessionDirectory.find(session)
@@ -138,8 +139,8 @@ def run(
 ) -> None:
     """Run scenarios, and print which of them passed.
 
-    Give the NAME of a scenario from `coterie scenario list`, or the path of a scenario FILE (YAML). A scenario is a
-    test of agents in which only the model is replaced: its replies are in the file. Exits 1 if a scenario fails.
+    Give names from `coterie scenario list`, paths of scenario files (YAML), or --all. A scenario is a test of agents in
+    which only the model is replaced: its replies are in the file. Exits 1 if a scenario fails, 2 if one is invalid.
     """
     with _usage_errors():
         paths = [*(shipped_files() if is_all else ()), *map(find_scenario, names)]
@@ -247,7 +248,7 @@ def _usage_errors() -> Iterator[None]:
 
 
 def _print_result(result: ScenarioResult, faults: Path | None) -> None:
-    """Print a result and its failures to standard error, and a command that repeats the run with the file *faults*."""
+    """Print a result to stderr; if it failed, also its failures and a command to repeat the run with *faults*."""
     runs = f", {result.runs} runs" if result.runs > 1 else ""
     verdict = "passed" if result.passed else "FAILED"
     click.echo(f"{verdict}  {result.scenario.name}  {result.seconds:.1f} s{runs}", err=True)

@@ -49,7 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker `coterie_scenario`, and make pytest collect the directories of `--coterie-scenarios` too."""
+    """Register the marker `coterie_scenario`; collect the directories of `--coterie-scenarios`, which must exist."""
     config.addinivalue_line("markers", f"{MARK}: test that runs a scenario file of --coterie-scenarios")
     for directory in _directories(config):
         if not directory.is_dir():

@@ -29,15 +29,15 @@ class AgentDefinition:
     disallowed_tools: tuple[str, ...] = ()
     """Tools that the agent may not call, even if *tools* contains them; also as rules."""
     model: str | None = None
-    """Model id or alias; None for the model of the parent (the agent that starts this one)."""
+    """Model id or alias; None for the parent agent's model or, for the first agent, the model in the settings."""
     effort: Effort | None = None
-    """Reasoning effort of the model; None for the effort of the parent."""
+    """Reasoning effort of the model; None for the parent agent's or, for the first agent, that in the settings."""
     permission_mode: Mode | None = None
     max_turns: int | None = None
     skills: tuple[str, ...] = ()
-    """Names of the skills whose texts the agent gets with its first message."""
+    """Names of the skills (stored instructions) whose texts the agent gets with its first message."""
     memory: MemoryScope | None = None
-    """Sharing of the type's memory: all projects of the user, all users of a project, or neither; None: no memory."""
+    """Memory of the type, shared by a user's projects, a project's users, or neither ("local"); None: no memory."""
     background: bool = False
     """True if the parent continues its work without waiting for the agent's report."""
     process: Process = "own"

@@ -31,7 +31,7 @@ class FileProblem:
 
 
 def replacement_problem(path: Path, replaced: str, *, is_same_scope: bool) -> FileProblem:
-    """Return the problem that *path* replaces the item *replaced*: a warning within one scope, otherwise a note."""
+    """Return the problem that *path* replaces *replaced*: a warning if both have one scope (as "user"), else a note."""
     return FileProblem(path=path, severity="warning" if is_same_scope else "note", reason=f"replaces {replaced}")
 
 
@@ -39,7 +39,7 @@ def find_files(top: Path) -> Iterator[Path | FileProblem]:
     """Yield all `.md` files below the directory *top*, sorted, and problems for directories that cannot be searched.
 
     Yields nothing if *top* does not exist. Follows links; a link to a directory that was already searched is a problem.
-    Skips hidden files and READMEs.
+    Skips hidden files and directories, and READMEs.
     """
     unreadable: list[FileProblem] = []
 

@@ -135,7 +135,7 @@ def team_briefing(team: TeamDefinition) -> str:
 
 
 def plan_notice(plan: PlanPolicy) -> str:
-    """Return a phrase such as "the lead" for the approver of an agent's plan; for a rule, it contains the paths."""
+    """Return a phrase for the approver of an agent's plan: "the lead", or "the rule tests/**" with path patterns."""
     return f"the rule {', '.join(plan.paths)}" if plan.by == "rule" else APPROVERS[plan.by]
 
 

@@ -62,7 +62,7 @@ class LineUnreadable(Event, frozen=True, kw_only=True, tag="unreadable"):
     """A line of an event log or of a transcript (stored conversation) is damaged. The reader skipped this line."""
 
     file: str
-    """Path relative to the session directory."""
+    """Path of the damaged file, relative to the session directory."""
     line: int
     reason: str
 
@@ -125,7 +125,7 @@ LOG_TAIL_BYTES = 1024 * 1024
 
 
 def last_agent_changes(session: SessionDirectory) -> dict[tuple[str, int], AgentChanged]:
-    """Return each agent's last state event, from the end of the root's log, by name and incarnation (start number)."""
+    """Return each agent's last state event in the final `LOG_TAIL_BYTES` of the root log, by name and start number."""
     latest: dict[tuple[str, int], AgentChanged] = {}
     for session_event in read_log_backwards(session.directory / EVENT_LOG):
         if isinstance(event := session_event.event, AgentChanged):

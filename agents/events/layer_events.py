@@ -141,7 +141,7 @@ class Dreamed(Event, tag="dreamed", frozen=True):
 
 
 class BreakerTripped(Event, tag="breaker_tripped", frozen=True):
-    """Too many summaries by the model have failed. From now on, compaction calls no model for a summary."""
+    """Too many summaries by the model failed in a row. From now on, this agent's compaction asks no model for one."""
 
     failures: int
     reason: str
@@ -165,7 +165,7 @@ class WindowFilling(Event, tag="window_filling", frozen=True):
 
 
 class LayerFailed(Event, tag="layer_failed", frozen=True):
-    """A part of an agent, such as notes or mail, has failed. The agent continues, unless the part is `control`."""
+    """A part of an agent, such as mail, failed. The agent continues, unless it is `control`, the link to the root."""
 
     layer: str
     reason: str

@@ -38,7 +38,7 @@ class ApprovalDecided(Event, tag="approval_decided", frozen=True):
 
 
 class ApprovalRejected(Event, tag="answer_refused", frozen=True):
-    """An answer to an approval request was invalid, so it has no effect. Emitted by the root process of the session."""
+    """An answer to an approval request, or a stored approval, is invalid and has no effect. From the root process."""
 
     id: str
     by: str

@@ -65,7 +65,7 @@ class Hook:
 
 
 def content_of(hooks: Iterable[Hook]) -> bytes:
-    """Return bytes that are equal only for equal events, matchers, commands and timeouts, to store approved hooks."""
+    """Return bytes equal only for equal events, matchers, commands and timeouts, to recognise approved hooks."""
     return json.dumps([[hook.event, hook.matcher, hook.command, hook.timeout] for hook in hooks]).encode()
 
 

@@ -53,7 +53,7 @@ class HookSource:
 def hook_sources(directory: Path, settings: HookSettings, managed: Path = MANAGED_FILE) -> list[HookSource]:
     """Return all files with hooks or problems for work in *directory*: of the machine, the user, then the project.
 
-    Blocks on the disk. Problems in files do not raise.
+    Reads files in `.claude` only if *settings* allow them. Blocks on the disk. Problems in files do not raise.
     """
     own_directory = project_directory(directory)
     is_home = own_directory.resolve() == home_directory().resolve()
@@ -72,7 +72,7 @@ def definition_source(definition: AgentDefinition) -> HookSource:
 
 
 def claude_home() -> Path:
-    """Return the user's directory for files of another product, from which hooks are only read."""
+    """Return the directory of another product's user files, with hooks: `$CLAUDE_CONFIG_DIR`, or else `~/.claude`."""
     return Path(os.environ.get(CLAUDE_HOME_VARIABLE) or "~/.claude").expanduser()
 
 
@@ -171,7 +171,7 @@ class HookSelection:
 
 
 def select_hooks(directory: Path, sources: Iterable[HookSource]) -> HookSelection:
-    """Separate *sources* with hooks into approved and waiting ones for *directory*. Blocks. Raises `ConfigInvalid`."""
+    """Group *sources* with hooks: waiting (of a project, not approved) or approved. Blocks. Raises `ConfigInvalid`."""
     record = TrustedContents.of(project_root(directory), "hooks")
     found = [source for source in sources if source.hooks]
     waiting = [source for source in found if source.owner == "project" and source.content not in record]

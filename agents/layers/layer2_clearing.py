@@ -47,7 +47,7 @@ class _OldResults:
     def leave_out(self, agent: Agent, *, counts_small: bool = False) -> tuple[int, int]:
         """Rewrite the conversation without old tool results; return their number and their estimated tokens.
 
-        The newest `settings.keep` results stay; with *counts_small*, small and already cleared ones count as such.
+        The newest `settings.keep` results stay; with *counts_small*, this number includes small and cleared results.
         """
         results, keep = self.find_old(agent), self.settings.keep
         kept = self._results.newest(keep) if counts_small else {result.id for result in results[-keep:]}
@@ -165,7 +165,7 @@ def is_cold(agent: Agent) -> bool:
 
 
 def announce_clearing(agent: Agent, mechanism: Mechanism, results: int, before: int, after: int) -> None:
-    """Emit the event that *results* (a number) were cleared; announce the cache miss, so that it causes no event."""
+    """Emit the event that *results* (a number) were cleared; announce the cache miss, so that no event reports it."""
     agent.announced.append(f"results cleared by {mechanism}")
     agent.emit(
         ResultsCleared(
@@ -179,7 +179,7 @@ def announce_clearing(agent: Agent, mechanism: Mechanism, results: int, before: 
 
 
 KEPT = 12 * 1024 * 1024
-"""Size in bytes up to which the newest result with media stays; a larger result could exceed the API's limit alone."""
+"""Size in bytes up to which the newest of several results with media stays; a larger one may exceed the API's limit."""
 
 
 @attrs.frozen
@@ -187,7 +187,7 @@ class MediaClearing:
     """Step after a rejected request: removes images and PDF pages if they are too large or too many for the API."""
 
     async def on_overflow(self, agent: Agent, overflow: PromptTooLong) -> bool:
-        """Remove older images and PDF pages of tool results if the API rejected media; False if none were removed."""
+        """If the API rejected media, remove images and PDFs of older (or big, or sole) tool results; False if none."""
         segments = agent.conversation.segments
         found = find_media_results(segments) if overflow.is_media else {}
         if not found:

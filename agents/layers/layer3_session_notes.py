@@ -37,7 +37,7 @@ PURPOSE = "notes"
 ROUNDS = 2
 """Number of replies in one update whose edits are executed: the second reply can correct failed edits of the first."""
 _REQUIRED = ("path", "notes")
-"""Slots `{{name}}` that a prompt file of the user must contain, because the model needs their values for its edits."""
+"""Slots `{{name}}` that the user's prompt file for notes must contain, because the model needs their values to edit."""
 
 
 @attrs.define(eq=False)
@@ -81,7 +81,7 @@ class NotesWriter:
     pinned_sections: Sequence[PinnedSection]
 
     async def update(self, agent: Agent, start: HelperStart, spending: UpdateCost) -> tuple[NotesDocument, list[str]]:
-        """Let a helper (fork of the agent) edit the notes to cover the conversation in *start*; add pinned sections.
+        """Let a helper (fork of the agent) edit the notes to cover the conversation in *start*; add team, tasks, mail.
 
         Returns the notes, and the headings of the sections that were truncated to their limit. Each edit and the end of
         the update replace the whole file; cancellation keeps the edits made so far. Raises `NotesUnusable` and
@@ -181,7 +181,7 @@ def _user_text(path: Path) -> str:
 
 
 DIRECTIVE = 1_000
-"""Estimated tokens of the instructions for an update, without the notes that they quote."""
+"""Estimated tokens of the instructions for an update of the session notes, without the notes that they quote."""
 OUTPUT = 1_000
 """Estimated output tokens of the first update of the notes."""
 _DELAYS: dict[Delay | None, str] = {

@@ -131,7 +131,7 @@ class Messaging:
     """
 
     _inbox: Inbox
-    """Inbox of the agent: a `MergedInbox` or one with mail of this process only, as shutdown requests are obeyed."""
+    """Inbox, such as a `MergedInbox`, that drops shutdown requests of other processes: those it returns are obeyed."""
     shutdown: ShutdownState = attrs.field(factory=ShutdownState, init=False)
     _delivered: list[MessageId] = attrs.field(factory=list, init=False)
     """Ids of messages that are in the transcript or were acted upon, but are not acknowledged to the mailbox yet."""

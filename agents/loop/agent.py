@@ -204,7 +204,7 @@ class Agent:
         self.preface = (*self.preface, *blocks)
 
     def append_message(self, role: Role, blocks: Sequence[bytes], *also: Addition) -> None:
-        """Append a message to the conversation. Write it and the records *also* to the transcript. Raises `OSError`."""
+        """Append `preface` and *blocks* as one message; write it and *also* to the transcript. Raises `OSError`."""
         self.conversation.append(role, [*self.preface, *blocks])
         self.preface = ()
         self.apply_record(*also)

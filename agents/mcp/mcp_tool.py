@@ -16,7 +16,7 @@ from coterie.agents.tools.files.images import media_type_of, show_image
 from coterie.agents.tools.tool import Access, ExternalInput, ExternalTool, Image, ToolResult, Workspace
 
 RESULT_CAP = 100_000
-"""Default length of a result, in characters, above which it is stored in a file: about 25,000 tokens."""
+"""Default length of a tool result, in characters, above which it is stored in a file: about 25,000 tokens."""
 PICTURES = 10
 """Maximum number of images of one tool result that are shown to the model."""
 
@@ -47,7 +47,7 @@ class McpTool(ExternalTool):
         return self.listed.schema
 
     async def run(self, arguments: ExternalInput, _workspace: Workspace) -> ToolResult:
-        """Call the tool on its server, and return the result, which may be an error. Raises `ToolFailed`."""
+        """Call the tool on its server and return the result, which may be an error. Raises `ToolFailed` without one."""
         answer = await self.caller.call(self.listed.server, self.listed.tool, arguments.values)
         if answer.is_error:  # The API does not accept images in an error result.
             return ToolResult(text=answer.text, is_error=True)

@@ -5,11 +5,11 @@ import msgspec
 from coterie.agents.root_link.wire_format import WireMessage
 
 FRAME_LIMIT = 32 * 1024 * 1024
-"""Maximum size of one request or reply, in bytes, including images."""
+"""Maximum size of one message between an agent and the MCP host (runs the MCP servers), in bytes, with images."""
 
 
 class CallTool(WireMessage, tag="call_tool", frozen=True):
-    """Request of an agent to call a tool. It is cancelled if the agent closes the connection before the reply."""
+    """Request of an agent to the MCP host: call a tool. Closing the connection before the reply cancels the call."""
 
     token: str
     """Secret of the session that proves the sender is an agent; programs that an agent starts do not have it."""
@@ -22,7 +22,7 @@ class CallTool(WireMessage, tag="call_tool", frozen=True):
 
 
 class KeepConnection(WireMessage, tag="stay", frozen=True):
-    """Request of an agent to stop the MCP servers that only it uses as soon as it closes this connection."""
+    """Request of an agent: when it closes this connection, stop the MCP servers that only this agent uses."""
 
     token: str
     agent: str

@@ -31,7 +31,7 @@ class ServerConfig:
     """Configuration of one MCP server. Only a copy made by `with_variables` has values in place of `${VAR}`."""
 
     name: str
-    """Name of the server in the form that tool names use; see `plain_name`."""
+    """Name of the server in the form that tool names use: `_` for other characters than letters, digits and `-`."""
     transport: Transport
     command: tuple[str, ...] = ()
     """Program of a stdio server, followed by its arguments; empty for an HTTP server."""
@@ -44,7 +44,7 @@ class ServerConfig:
 
     @property
     def content(self) -> bytes:
-        """Bytes to which the user's approval is bound; they change with every change of the configuration."""
+        """The configuration as JSON; the user's approval of the server is valid only for exactly these bytes."""
         return msgspec.json.encode(attrs.asdict(self), order="sorted")
 
     @property

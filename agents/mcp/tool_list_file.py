@@ -50,7 +50,7 @@ class McpToolList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_tool_list(session: Path) -> McpToolList | None:
-    """Load the list in the *session* directory; None without a list. Blocks. Raises `ConfigInvalid` and `OSError`."""
+    """Load the MCP tools from the directory *session*; None without the file. Raises `ConfigInvalid` and `OSError`."""
     try:
         tool_list = msgspec.json.decode((session / FILE).read_bytes(), type=McpToolList)
     except FileNotFoundError:

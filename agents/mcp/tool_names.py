@@ -16,7 +16,7 @@ def plain_name(name: str) -> str:
 
 
 def tool_name(server: str, tool: str) -> str | None:
-    """Return the tool name for the model; None if *tool* is empty or the name too long. *server* is a plain name."""
+    """Return the name `mcp__server__tool`; None if *tool* is empty or the name too long. *server* is a `plain_name`."""
     fit = re.sub(r"[^a-zA-Z0-9_-]", "_", tool)
     name = f"{PREFIX}{server}__{fit}"
     return name if tool and len(name) <= LONGEST else None
@@ -28,7 +28,7 @@ def server_of(entry: str) -> str | None:
 
 
 def matches_tool(entry: str, name: str) -> bool:
-    """True if *entry* of a rule matches the tool *name*: by its name, its server, or a prefix followed by `*`."""
+    """True if *entry* of a rule equals the tool *name*; or for an MCP tool: its server, or a prefix and `*`."""
     if entry == name:
         return True
     if not (entry.startswith(PREFIX) and name.startswith(PREFIX)):
@@ -40,5 +40,5 @@ def matches_tool(entry: str, name: str) -> bool:
 
 
 def any_matches_tool(entries: Iterable[str], name: str) -> bool:
-    """True if one of *entries* matches the tool *name*, by `matches_tool`."""
+    """True if one of *entries* equals the tool *name*; or for an MCP tool: its server, or a prefix and `*`."""
     return any(matches_tool(entry, name) for entry in entries)

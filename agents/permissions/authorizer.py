@@ -32,15 +32,15 @@ class Authorizer:
     """Permissions of the agent. They may be replaced at any time; the next call uses the new ones."""
     asker: UserPrompter | None = None
     on_decision: Callable[[PermissionDecided], None] = lambda _: None
-    """Called with each prompt, and with each decision except when the mode simply allows the call."""
+    """Called with each prompt, and with each decision, unless the mode or the kind of tool simply allows the call."""
     granted: list[Rule] = attrs.field(factory=list)
     _asking: trio.Lock = attrs.field(factory=trio.Lock, init=False)
 
     async def denial(self, tool: Tool, arguments: Any, workspace: Workspace, vote: Vote | None = None) -> str | None:
         """Return the reason why the call is denied, as a text for the model; None if the call may run.
 
-        *vote* is the combined vote of the user's hooks. Only one prompt is open at a time. Cancellation of an open
-        prompt grants nothing. Raises `ToolFailed` if a path or URL in *arguments* is invalid.
+        *vote* is the combined vote of hooks. May wait for the user's answer to a prompt, one at a time; without `asker`
+        that is a denial. Cancellation grants nothing. Raises `ToolFailed` if a path or URL in *arguments* is invalid.
         """
         verdict = self.permissions.evaluate(tool, arguments, workspace, self.granted, vote)
         if isinstance(verdict, NeedsPrompt) and self.asker is not None:

@@ -20,7 +20,7 @@ class HelperRights:
     """Rights of a helper: it may read the project and some directories, also by commands, and write in a few."""
 
     readable: tuple[Path, ...] = ()
-    """Directories that the helper may read, in addition to the project and to *writable*."""
+    """Directories that the helper may read, in addition to the project, stored tool and job results, and *writable*."""
     writable: tuple[Path, ...]
     authority: Authorizer | None = None
     """Authorizer of the agent, whose deny rules apply to its helper too; None to apply no rules."""

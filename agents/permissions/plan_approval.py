@@ -17,7 +17,7 @@ class PlanDecision:
 
     approve: bool
     by: str
-    """Decider: lead, human, rule; root if refused unasked; the agent itself if withdrawn; empty if approved before."""
+    """Decider: lead, human, rule; root if it asked no one; the agent itself if withdrawn; empty if approved before."""
     feedback: str = ""
 
 

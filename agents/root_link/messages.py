@@ -14,7 +14,7 @@ from coterie.mailbox.envelope import Envelope, MessageId
 
 
 class AdmitCall(WireRequest[None], tag="admit", frozen=True):
-    """Request of an agent to the root: permit a model call. The reply arrives when the call may start.
+    """Request of an agent to the root (supervisor): permit a model call. The reply arrives when the call may start.
 
     May fail with `BudgetSpent`. The agent sends `CallAbandoned` when the call has succeeded, failed or was cancelled.
     """
@@ -61,7 +61,7 @@ Activity = Literal["running", "waiting", "idle", "plan_pending"]
 
 
 class ActivityChanged(WireMessage, tag="doing", frozen=True):
-    """Message of an agent to the root: its activity has changed, for example from "running" to "idle"."""
+    """Message of an agent to the root (supervisor): its activity has changed, for example from "running" to "idle"."""
 
     activity: Activity
     what: str = ""
@@ -69,7 +69,7 @@ class ActivityChanged(WireMessage, tag="doing", frozen=True):
 
 
 class Spawn(WireRequest[Spawned], tag="spawn", frozen=True):
-    """Request of an agent to the root: start another agent as its child. May fail with `SpawnRefused`."""
+    """Request of an agent to the root (supervisor): start another agent as its child. May fail with `SpawnRefused`."""
 
     runs_to_end = True
     request: SpawnRequest
@@ -99,7 +99,7 @@ class EnvelopeMessage(WireMessage, frozen=True):
 
 
 class RequestShutdown(WireRequest[None], EnvelopeMessage, tag="ask_to_end", frozen=True):
-    """Request of an agent to the root: ask the recipient of the envelope to end. May fail with `SpawnRefused`."""
+    """Request of an agent to the root: send a mail that asks another agent to end. May fail with `SpawnRefused`."""
 
     runs_to_end = True
 
@@ -130,7 +130,7 @@ class ExpectReport(WireMessage, tag="expect", frozen=True):
 
 
 class StartInProcess(WireMessage, tag="run_here", frozen=True):
-    """Message of the root to an agent process: run another agent in it as a task, over the inner channel `line`."""
+    """Message of the root to an agent process: run another agent in it as a task, with channel number `line`."""
 
     line: int
     duty: msgspec.Raw

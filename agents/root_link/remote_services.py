@@ -73,7 +73,7 @@ MAX_SPAWN_BYTES = FRAME_LIMIT // 2
 
 @attrs.frozen
 class RemoteServices:
-    """Client of the root that starts and stops agents and submits plans. Every method can raise `ControlLost`."""
+    """Client of the root (supervisor) to start and stop agents and submit plans. Any method can raise `ControlLost`."""
 
     _channel: RequestChannel[Any]
 
@@ -152,7 +152,7 @@ class RemotePermit:
 
 @attrs.define(eq=False)
 class RemoteGateway:
-    """Client of the root's `Gateway`, which permits every model call. Every method can raise `ControlLost`."""
+    """Client of the `Gateway` in the root (supervisor): admits model calls. Any method can raise `ControlLost`."""
 
     _channel: RequestChannel[Any]
     _permits: Iterator[int] = attrs.field(factory=itertools.count, init=False)

@@ -53,7 +53,7 @@ class AgentHandlers:
 
 @attrs.define(eq=False)
 class RootConnection:
-    """Agent's end of the connection to the root: handles messages of the root and gives access to its services."""
+    """Agent's end of the connection to the root (supervisor): handles its messages and gives access to its services."""
 
     _channel: RequestChannel[RootMessage]
     gate: RemoteGateway = attrs.field(init=False)
@@ -72,7 +72,7 @@ class RootConnection:
 
     @contextmanager
     def delivering_to(self, store: StoreMessage) -> Iterator[None]:
-        """Within the block, pass mail from the root to *store*, also mail that arrived earlier; later mail is lost."""
+        """Within the block, pass mail from the root to *store*, also earlier mail; later mail waits for a new block."""
         self._store = store
         self._has_store.set()
         try:

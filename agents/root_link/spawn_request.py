@@ -23,7 +23,7 @@ Process = Literal["own", "shared"]
 
 @attrs.define(eq=False)
 class SpawnRefused(AgentError):
-    """Error: the root did not start or stop an agent, or did not pass on a shutdown request."""
+    """Error: the root (supervisor) did not start or stop an agent, or did not pass on a shutdown request."""
 
     reason: str
     """Reason of the refusal and possible correction, as a text for the model that made the request."""

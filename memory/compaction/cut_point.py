@@ -74,8 +74,8 @@ def choose_start(
 ) -> int | None:
     """Return the index of the first message that a compaction keeps; `len(messages)` if no message is kept.
 
-    *sizes* contains the tokens of each message. *unknown* is the index of the first message that the summary does not
-    cover: this and all later messages must be kept. Returns None if that is not possible within `keep_most`.
+    Keeps the messages that `keep_least` and `keep_texts` in *settings* require, at most `keep_most`; *sizes* in tokens.
+    Messages from index *unknown* on are not in the summary; returns None if they cannot all be kept.
     """
     chosen, at, tokens, texts = len(messages), len(messages), 0, 0
     for start in _starts_backwards(messages):

@@ -1,10 +1,10 @@
-"""Detection of paths, names and numbers that are missing in the summary of a conversation."""
+"""Detection of paths, names and numbers that are missing in a conversation after a part of it was summarised."""
 
 import re
 from collections.abc import Iterable, Iterator
 
 TURNS = 10
-"""Number of the newest summarised turns whose paths, names and numbers are searched in the summary."""
+"""Number of the newest summarised turns whose paths, names and numbers are searched in the new conversation."""
 
 _NUMBERED = re.compile(r"^[ ]*\d+\t", re.MULTILINE)
 """Line number at the start of a line in a file listing; removed, because the number is not content."""
@@ -37,7 +37,7 @@ _PROSE = re.compile(
 
 
 def find_lost_terms(before: Iterable[str], after: str) -> list[str]:
-    """Return the terms in *before*, texts of messages, that the summary *after* does not contain as words.
+    """Return the terms in *before*, summarised messages, that *after*, the new conversation, does not contain as words.
 
     Terms are paths, identifiers and numbers with at least two digits, without commas. Line numbers of listings are
     ignored. *before* contains a text for each message, oldest first. The result begins with the terms of the newest

@@ -1,4 +1,4 @@
-"""Context layer 2: a placeholder replaces old tool results. Also the token counts of blocks that a compaction keeps."""
+"""Clearing of old tool results (context layer 2) by a placeholder or cache edits; token counts for a compaction."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from decimal import Decimal
@@ -16,7 +16,7 @@ MEDIA_PLACEHOLDER = "[Left out: one request takes no more pictures and pages. As
 CACHE_EDITS = "cache_edits"
 _MEDIA = frozenset({"image", "document"})
 _HEAD = 400
-"""Number of bytes at the start of a result block in which the placeholder is searched."""
+"""Number of bytes at the start of a result block that are searched for the placeholder of a cleared result."""
 _SMALL = 200
 """Maximum size in bytes of a block that is not worth clearing, because the placeholder is about as long."""
 
@@ -98,10 +98,10 @@ def clear_results(
     placeholder: str = PLACEHOLDER,
 ) -> list[Message]:
     """Return the messages of *segments*, in which a placeholder replaces the results *ids*, as well as the results that
-    were deleted from the prompt cache.
+    were deleted from the prompt cache; cache edit blocks are omitted.
 
-    *has_changed* is true if something before *segments* changed; see `rewrite`. The results *ids* get the text
-    *placeholder*, which must begin with `PLACEHOLDER`.
+    *placeholder*, for *ids*, must begin with `PLACEHOLDER`. Thinking after the first change is removed, because the API
+    would reject it; *has_changed* is true if something before *segments* changed.
     """
     deleted = deleted_results(segments)
     gone = deleted | set(ids)
@@ -127,7 +127,7 @@ def find_media_results(segments: Iterable[SegmentView]) -> dict[str, int]:
 
 
 def remove_media(segments: Sequence[SegmentView], ids: Collection[str]) -> list[Message]:
-    """Return the messages of *segments*; in the results *ids*, a text replaces all images and documents."""
+    """Return the messages of *segments* with a text for images and documents in results *ids* and no later thinking."""
 
     def replacement(segment: SegmentView) -> bytes:
         if segment.block_type != "tool_result" or segment.tool_use_id not in ids:
@@ -192,7 +192,7 @@ def kept_size(segment: SegmentView, count: CountTokens, gone: Collection[str]) -
 
 
 def kept_size_after(segments: SegmentViews, replies: int, count: CountTokens) -> int:
-    """Return the sum of `kept_size` over the newest *replies* turns and later blocks. A turn ends with a reply.
+    """Return the tokens that a compaction keeps of the newest *replies* turns and later blocks. A reply ends a turn.
 
     Reads only these blocks, however long the conversation is.
     """

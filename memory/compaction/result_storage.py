@@ -20,7 +20,7 @@ class LongResult:
     id: str
     text: str
     cap: int | None
-    """Maximum characters of a result that is not stored; None to never store it, because the tool limits it."""
+    """Maximum characters of a result that is not stored; None to never store it (the tool itself limits its size)."""
 
 
 def select_results(results: Sequence[LongResult], settings: ResultSettings) -> list[LongResult]:

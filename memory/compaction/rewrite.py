@@ -25,7 +25,7 @@ def rewrite(
 
     After the first changed block all thinking is removed. If that affects the last tool calls and no reply follows
     their results, these calls and results become text. *has_changed* is true if something before *segments* changed.
-    Messages without blocks are omitted.
+    Messages without blocks, tool definitions and the system prompt are omitted.
     """
     messages: list[list[tuple[SegmentView, bytes]]] = []
     lost_thought = False

@@ -83,7 +83,7 @@ def parse_summary(text: str, *, is_whole: bool) -> str:
 
 
 BEGINNING = 2_000
-"""Number of bytes to which a long message of the user is cut if there is not enough space for all messages."""
+"""Bytes to which a user message of more than twice this size is cut if there is not enough space for all messages."""
 _BYTES = 4
 """Number of bytes that are assumed for one token."""
 

@@ -17,7 +17,7 @@ from coterie.memory.store.transaction import PendingEdit
 
 
 def _apply_index_hunks(current: str, file: DreamFile, hunks: Sequence[Hunk]) -> tuple[str, list[Hunk]]:
-    """Apply *hunks* to the index text *current*; return the text, and hunks not applied: old line repeated or lost."""
+    """Return the index text *current* after *hunks*, and the hunks left out: their old line is missing or repeated."""
     lines, base = split_lines(current), split_lines(file.base or "")
     dropped: list[Hunk] = []
     # From the end, so that the line before an insertion still exists, and insertions at one place keep their order.
@@ -33,7 +33,7 @@ def _apply_index_hunks(current: str, file: DreamFile, hunks: Sequence[Hunk]) -> 
 
 
 def _insert(lines: list[str], hunk: Hunk, base: Sequence[str]) -> None:
-    """Insert the line of *hunk*, unless *lines* has it: after the line that precedes it in *base*, else at the end."""
+    """Insert *hunk*'s new line, if missing, after the line before it in *base*: first if none, last if that is gone."""
     if any(line in lines for line in hunk.added):
         return
     before = base[hunk.start - 1] if hunk.start else None
@@ -111,7 +111,7 @@ def reject_hunks(store: MemoryStore, change: DreamChange) -> DreamChange:
 
 
 def _drop_outdated(store: MemoryStore, change: DreamChange, chosen: Collection[int]) -> DreamChange:
-    """Return *change* with *chosen* hunks "applied" if their file contains them, "dropped" if it has changed."""
+    """Return *change* with *chosen* hunks "applied" if their file contains them, "dropped" if it changed otherwise."""
     for file in change.files:
         numbers = {hunk.number for hunk in file.hunks} & set(chosen) & file.numbers("waiting")
         if not numbers or file.path == INDEX:

@@ -33,7 +33,7 @@ class KeptFacts:
 
 
 def classify(files: Sequence[DreamFile], kept: KeptFacts) -> list[DreamFile]:
-    """Return *files* with hunks numbered and classified: a "deletion" loses a fact, a "merge" only moves or repeats."""
+    """Return *files* with hunks numbered and classified: "deletion" (loses facts), "merge" (loses none), "addition"."""
     numbers = itertools.count(1)
     numbered = [
         attrs.evolve(file, hunks=tuple(attrs.evolve(hunk, number=next(numbers)) for hunk in file.hunks))

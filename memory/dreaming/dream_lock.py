@@ -90,7 +90,7 @@ class DreamLock:
     _clock: Clock
 
     def complete(self) -> None:
-        """Release the lock with now as the time of the last dream. Raises `OSError`; `DreamRefused` after a timeout."""
+        """Release the lock if still held; set the time of the last dream to now. Raises `OSError`, `DreamRefused`."""
         with _lock_changes(self.path):
             if self._is_ours():
                 _write(self.path, None, self._clock.now())
@@ -147,7 +147,7 @@ def acquire_dream_lock(directory: Path, clock: Clock) -> DreamLock:
 
 
 def _reclaim(path: Path, now: float) -> _LockFile | None:
-    """Read the dream lock file; if the process that holds the lock has died, first restore the previous content."""
+    """Read the dream lock file; if the process that holds the lock has died, first release it as for a failed dream."""
     found = _read(path)
     if found is None or found.body is None or found.is_held(now):
         return found
@@ -187,7 +187,7 @@ def _read(path: Path) -> _LockFile | None:
 
 @contextlib.contextmanager
 def _lock_changes(path: Path) -> Iterator[None]:
-    """Hold an OS lock on `PATH.guard` during the block, which changes the dream lock *path*. Raises `DreamRefused`."""
+    """Hold an OS lock on `PATH.guard` while the block changes the dream lock *path*. `DreamRefused` after a timeout."""
     try:
         with FileLock(f"{path}.guard", timeout=LOCK_TIMEOUT):
             yield

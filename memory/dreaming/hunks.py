@@ -86,7 +86,7 @@ class DreamFile:
 def hunks_between(path: str, base: str | None, result: str | None) -> DreamFile | None:
     """Compare the contents *base* and *result* of the file *path*, before and after a dream; return None if equal.
 
-    The result has the differences as hunks. Content None means that the file is missing; a missing index is empty.
+    The result has the differences as hunks. Content None means a missing file; a missing index counts as empty.
     """
     if path == INDEX:
         base, result = base or "", result or ""
@@ -109,7 +109,7 @@ def hunks_between(path: str, base: str | None, result: str | None) -> DreamFile 
 
 
 def _hunks(path: str, start: int, removed: Sequence[str], added: Sequence[str]) -> Iterator[Hunk]:
-    """Yield one hunk that replaces *removed* by *added*; in the index one hunk for each line, so for each memory."""
+    """Yield one hunk that replaces *removed* by *added*; in the index (a line for each memory), one for each line."""
     if path != INDEX:
         yield Hunk(start=start, removed=tuple(removed), added=tuple(added))
         return

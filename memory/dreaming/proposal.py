@@ -50,13 +50,13 @@ class Proposal:
         return Proposal(change=attrs.evolve(self.change, held=reason), chosen=frozenset())
 
     def add_evidence(self, copied: WorkingCopy, said: str, exists: ReferenceExists) -> "Proposal":
-        """Return a copy with the evidence in *said*, the dream's answer, and in its evidence file. Raises `OSError`."""
+        """Return a copy with the evidence in *said*, the dream's answer, and `copied.evidence`. Raises `OSError`."""
         written = copied.evidence.read_text("utf-8", "replace") if copied.evidence.is_file() else ""
         claims = parse_claims(f"{written}\n{said}")
         return attrs.evolve(self, change=attach_evidence(self.change, claims, exists))
 
     def add_recall_test(self, recall: RecallTest) -> "Proposal":
-        """Return a copy with the result of a recall test; held back for approval if queries find too few memories."""
+        """Return a copy with *recall*; all hunks wait for approval if over 10 % of the memories are not found again."""
         proposal = attrs.evolve(self, change=attrs.evolve(self.change, recall=recall))
         if recall.share <= WORST:
             return proposal

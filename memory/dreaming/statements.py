@@ -132,7 +132,7 @@ def _facts_in_index(text: str, lines: Sequence[str]) -> Iterator[StatedFact]:
 
 
 def _facts_in_fields(lines: Sequence[str]) -> Iterator[StatedFact]:
-    """Yield one fact for each line of the front matter, except lines without words, the name, type and metadata."""
+    """Yield one fact for each front matter line, except fields `name`, `type`, `metadata`, and lines without words."""
     for index, line in enumerate(lines):
         field = _KEY.fullmatch(line)
         if field is not None and field[1].casefold() in _NAMES:
@@ -150,7 +150,7 @@ def _body_start(lines: Sequence[str]) -> int:
 
 
 def _is_summary(said: StatedFact, rest: Collection[str]) -> bool:
-    """True if the field *said* shares a word stem with the text, whose words are *rest*, and has no new number."""
+    """True if the field *said* shares a word stem with its memory's text (words *rest*) and has no new number."""
     stems = {_stem(word) for word in rest}
     words = said.key.split()
     has_news = any(word not in rest for word in words if any(sign.isdigit() for sign in word))

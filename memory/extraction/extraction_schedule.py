@@ -19,7 +19,7 @@ class ExtractionSchedule:
     """Number of runs of the agent's turn loop since the last extraction started."""
 
     def after_run(self) -> "ExtractionSchedule":
-        """Return the schedule after another run of the turn loop."""
+        """Return the schedule after one more run of the agent's turn loop, which counts towards the next extraction."""
         return attrs.evolve(self, loops=self.loops + 1)
 
     def is_due(self, turn: int) -> bool:

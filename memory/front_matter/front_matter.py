@@ -120,7 +120,7 @@ def _block(lines: Sequence[str], opening: int, notes: list[FieldWarning]) -> _Bl
 
 
 def _without_text(lines: Sequence[str], block: _Block, notes: list[FieldWarning]) -> _Block:
-    """Return *block*; if it contains a heading and text, cut off there: its last `---` is then a ruler in the text."""
+    """Return *block*, cut before the first heading that text follows, if any; its closing `---` is then a ruler."""
     for at in range(block.start + 1, block.end - 1):
         if lines[at - 1].strip() or not _HEADING.match(lines[at]):
             continue

@@ -64,7 +64,7 @@ class InstructionFile:
     included_by: Path | None = None
 
     def to_text(self) -> str:
-        """Return the text for the context of a model: an XML element with path, author and file patterns."""
+        """Return the text in an XML element for a model, with path, author (such as the project) and file patterns."""
         purpose = f" for={quoteattr(', '.join(self.paths))}" if self.paths else ""
         opening = f"<instructions file={quoteattr(_readable(self.path))} of={quoteattr(_OWNERS[self.scope])}{purpose}>"
         return f"{opening}\n{self.text.strip()}\n</instructions>"
@@ -103,7 +103,7 @@ class Instructions:
 
 
 def read_instructions(project: Path) -> Instructions:
-    """Load the instruction files for directory *project*. Blocks. `ConfigInvalid` for an unreadable approval file."""
+    """Load the instruction files for *project*. Blocks. Raises `ConfigInvalid` for an unreadable file of approvals."""
     # The files come from this checkout; approvals are shared by all worktrees of the project.
     places = InstructionPaths(home=home_directory(), project=checkout_root(project), working=project)
     return load_instructions(places, TrustedFiles.of(project_root(project)).__contains__)
@@ -222,7 +222,7 @@ class _Loader:
             self._load(_FoundFile(path=target, real=target, scope=by.scope, included_by=by.path, hops=by.hops + 1))
 
     def _is_free(self, file: Path, target: Path) -> bool:
-        """True if *file* may include *target* without approval: one of the directories `roots` contains both."""
+        """True if *file* may include, or link to, *target* without approval: a directory in `roots` contains both."""
         return any(file.is_relative_to(root) and target.is_relative_to(root) for root in self.roots)
 
     def _is_approved(self, target: Path, path: Path, leads: str, line: int | None = None) -> bool:

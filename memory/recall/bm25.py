@@ -35,7 +35,7 @@ LONGEST_QUERY = 10_000
 """Maximum length of a query in characters; the text after it is ignored."""
 
 REMEMBERED = 1_000
-"""Maximum number of words whose lookup in the search index is cached; each takes a few kilobytes at most."""
+"""Maximum number of words whose lookup in the search index is cached; each takes at most about 50 kilobytes."""
 
 T = TypeVar("T")
 _Gains: TypeAlias = "tuple[array[int], array[float]]"  # in quotes: Python 3.11 cannot subscript an array
@@ -137,7 +137,7 @@ class Bm25Ranker:
         return work()
 
     def _replace_cache(self, error: sqlite3.Error) -> None:
-        """Open a new search index after *error*: in its file if that was damaged, else in memory. May raise *error*."""
+        """Open a new index after *error*: in its file if that was damaged, else in memory. May raise *error* again."""
         if isinstance(error, sqlite3.ProgrammingError):
             raise error
         self._cache.close()

@@ -138,7 +138,7 @@ class Recaller:
         return survey
 
     def candidates(self, query: str, survey: Survey, between: Between) -> dict[str, ScannedMemory]:
-        """Return the memories from which a model selects, newest first, as descriptions by name (see `name_locations`).
+        """Return the memories from which a model selects, newest first: a dict of descriptions by unique name.
 
         If there are more than the setting `scan` allows, only those that match *query* best are returned.
         """

@@ -98,7 +98,7 @@ _FIELDS = re.compile(r"^( *)([a-z]+): (.*)$", re.MULTILINE)
 
 
 def parse_entry_fast(content: bytes, path: str) -> MemoryEntry:
-    """Parse a memory as `parse_entry` does, but faster for simple front matter; warnings in `notes` may be missing."""
+    """Parse a memory as `parse_entry` does, but faster for simple front matter; warnings (`notes`) may be missing."""
     text = content.decode(errors="replace")
     block = _PLAIN.match(text)
     found = _FIELDS.findall(block[1]) if block and "\0" not in text and "\r" not in text else []

@@ -121,7 +121,7 @@ STOP_WORDS = frozenset(
     won would wouldn you your yours yourself yourselves
     """.split()  # noqa: SIM905 - easier to read and to change
 )
-"""Frequent English words that a search ignores."""
+"""Frequent English words that a search ignores, unless the query has no other words."""
 
 _HAN = "\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _KANA_AND_HANGUL = "\u1100-\u11ff\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff\uac00-\ud7af"

@@ -61,7 +61,7 @@ class ChangeLogEnd:
 
 @attrs.define(eq=False)
 class ChangeLog:
-    """The change log of one store, opened by the process that holds its lock. Methods block and raise `OSError`."""
+    """The change log of one store, opened by the process that locked the store. Methods block and raise `OSError`."""
 
     _log: Appender
     _descriptor: int
@@ -158,7 +158,7 @@ def open_change_log(directory: int, path: Path) -> Iterator[ChangeLog]:
 
 
 def read_batches(directory: int) -> list[list[MemoryChange]]:
-    """Return all changes as one list for each record, without a lock; skip an incomplete record. Raises `OSError`."""
+    """Return all changes in the log in *directory* without a lock, one list per complete record. Raises `OSError`."""
     with _reading(directory) as descriptor:
         return list(_batches(descriptor))
 

@@ -18,8 +18,8 @@ from coterie.memory.store.undo import UndoStep, replay
 def apply_changes(root: ConfinedDirectory, changes: Sequence[MemoryChange], *, skip_refused: bool = False) -> None:
     """Write the contents after *changes* to the files of the store *root*, and update its index.
 
-    With *skip_refused* a link or directory in the place of a file is skipped. Raises `OSError` and `MemoryRefused`;
-    then some files have the old content and some the new, but none a mixture.
+    Files that another program changed are skipped; with *skip_refused* also links and directories in place of a file.
+    Raises `OSError` and `MemoryRefused`; then some files have the old content and some the new, but none a mixture.
     """
     _write_files(root, changes, is_rollback=False, skip_refused=skip_refused)
     index = root.read(INDEX)
@@ -119,7 +119,7 @@ class StoreTransaction:
         self._add(path, current, edit.content, group=group, index_line=line)
 
     def reverse(self, steps: Sequence[UndoStep]) -> None:
-        """Add the changes that carry out an undo of *steps*; several changes become a group with a common id."""
+        """Add the changes that carry out *steps*, a planned undo; several changes become a group with a common id."""
         group = f"undo-{self._last + 1}" if len(steps) > 1 else None
         for step in steps:
             path = step.undoes.path

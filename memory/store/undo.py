@@ -38,7 +38,7 @@ def replay(batches: Iterable[Sequence[MemoryChange]]) -> dict[str, bytes]:
 
 @attrs.define(eq=False)
 class _ReplayedIndex:
-    """The index during a replay of the change log: as `apply_to_index`, but fast for thousands of changes."""
+    """The store's index during a replay of the change log, updated by each change; fast for thousands of changes."""
 
     _pieces: list[str] | None = None
     """Text of the index after the changes so far, in parts to be joined; None if there is no index file."""

@@ -134,7 +134,7 @@ class SessionLiveness:
         return self._is_over.is_set()
 
     def end(self, outcome: FinalMessage | None) -> None:
-        """Wake all waiting tasks and store *outcome*, the root's last message; a later call does not change it."""
+        """Wake or cancel waiting tasks and store *outcome*, the root's last message; only the first call stores it."""
         if not self.is_over:
             self.outcome = outcome
             self._is_over.set()
@@ -306,7 +306,7 @@ class LiveSession:
         return tuple(each.approval for each in stored if each.approval is not None and each.approval.is_open)
 
     async def decide(self, approval: str, *, approve: bool, feedback: str = "") -> None:
-        """Approve or reject, as the user, what an agent asked for in *approval* (an id); the agent gets *feedback*."""
+        """Approve or reject, as the user, the request with id *approval*; a rejection needs *feedback* to the agent."""
         if not approve and not feedback.strip():
             reason = "a rejection needs feedback; pass feedback= and say what the agent should do instead"
             raise RequestRefused(self.id, reason, "decide", approval)

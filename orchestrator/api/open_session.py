@@ -31,8 +31,8 @@ NURSERIES = 2
 async def open_session(task: str = "", **options: Unpack[SessionOptions]) -> AsyncIterator[LiveSession]:
     """Start or resume a session that works on *task*, and yield its `LiveSession`; the session ends with the block.
 
-    The block begins when the lead (first agent) and all team members accept messages. `LiveSession.wait` waits for the
-    end of the task. The end of the block, also by cancellation, stops all running agents, after a timeout with SIGKILL;
+    The block begins when the lead (first agent) accepts messages and the team has started. `LiveSession.wait` waits
+    until the session ends. The end of the block, also by cancellation, stops all running agents, finally by SIGKILL;
     a `detached` session keeps running. Enter the block on the main thread. Raises `ConfigInvalid` for invalid options
     before any agent is started, and `SessionFailed` or `OSError` if the session cannot start. Exceptions from the block
     are not wrapped in an exception group.
@@ -103,7 +103,7 @@ async def _wait_until_opened(request: SessionRequest, client: RootClient) -> Ses
 
 
 async def _wait_until_ready(live: LiveSession, request: SessionRequest) -> None:
-    """Return when the lead (first agent) and the members of a new team accept messages, or the session has ended."""
+    """Return when the lead (first agent) accepts messages and new members started or failed, or the session ended."""
     missing = {MAIN} if request.team is None else {MAIN, *(member.name for member in request.team.members)}
     async with live.events() as events:
         async for observed in events:

@@ -36,7 +36,7 @@ class SessionOptions(TypedDict, total=False):
     agent: str | None
     """Agent type of the lead (first agent), such as `explore`."""
     model: str | None
-    """Id or alias of the model, such as `sonnet`."""
+    """Id or alias of the model of the lead (first agent), such as `sonnet`."""
     script: str | os.PathLike[str] | None
     """Script file with the replies that replace the model, so that no API key is needed (docs/scripts.md)."""
     permission_mode: Mode | None
@@ -67,7 +67,7 @@ def explicit_options(options: SessionOptions) -> SessionOptions:
 def to_session_request(task: str, options: SessionOptions) -> SessionRequest:
     """Build the request that starts a root (supervisor process) for *task*; *options* come from `explicit_options`.
 
-    Reads settings and team files. Raises `ConfigInvalid` for an invalid option or file, and a new session without task.
+    Reads settings and team files. Raises `ConfigInvalid` for an invalid option or file, no API key, or no task.
     """
     waits = options.get("questions_wait", False) or options.get("detached", False)
     if "on_question" in options and waits:

@@ -32,7 +32,7 @@ class AgentApprovals:
     """Working directory of the agent."""
 
     async def submit(self, message: SubmitPlan) -> PlanDecision:
-        """Wait without a timeout for the decision on the plan in *message*. Cancellation leaves the request open."""
+        """Request approval of the plan in *message*; wait for the decision. Cancellation leaves the request open."""
         if self.policy is None:
             return PlanDecision(approve=False, by=ROOT, feedback="No plan was requested from this agent.")
         try:
@@ -59,7 +59,7 @@ class AgentApprovals:
         return PlanDecided()
 
     async def ask(self, question: Question) -> Answer:
-        """Ask *question* by an approval request, which the user answers with a command, maybe days later.
+        """Store *question* (a permission prompt) as an approval request, and wait, maybe for days, for the user.
 
         Cancellation leaves the request open.
         """

@@ -78,7 +78,7 @@ class PendingApproval:
         return self.delivered_to is None or (claim.what == "plan" and self.delivered_to != claim.incarnation)
 
     def is_superseded_by(self, claim: ApprovalSubject) -> bool:
-        """True if *claim*, a later request of the same agent, replaces this one, as `ApprovalSubject` says.
+        """True if *claim*, a later request of this agent, replaces this: a newer plan, or a call after its restart.
 
         A request whose file another process has changed is also replaced by any of its kind (plan, permission).
         """
@@ -88,7 +88,7 @@ class PendingApproval:
 
 APPROVALS_LAYER = "approvals"
 RETRY_SECONDS = 5.0
-"""Seconds between attempts to store a request in the lead's mailbox."""
+"""Seconds between attempts to store a plan approval request in the mailbox of the lead (first agent)."""
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -102,7 +102,7 @@ class ApprovalService:
     sender: Sender
     """Identity of the root (supervisor process), with which it sends messages to the lead (first agent)."""
     wake_lead: Callable[[str], None]
-    """Interrupts the lead's wait for the named agent, or for an ancestor of it, so that the lead reads its mail."""
+    """Callback that ends the lead's wait for the named agent, or for an ancestor of it, so that it reads its mail."""
     user: UserPrompter | None = None
     """Prompter for plans that the user decides, also if the lead could not be asked; None if there is none."""
     _entries: dict[str, PendingApproval] = attrs.field(factory=dict, init=False)
@@ -241,7 +241,7 @@ class ApprovalService:
             nursery.cancel_scope.cancel()
 
     async def _notify_lead(self, entry: PendingApproval) -> bool:
-        """Ask the lead to decide the plan in *entry*. Return False if that failed; the user is asked then."""
+        """Ask the lead (first agent) to decide the plan in *entry*. False if that failed; the user is asked then."""
         if not entry.is_announced:
             if failure := await self._message_lead(entry.approval):
                 self.emit(LayerFailed(layer=APPROVALS_LAYER, reason=f"the lead was not asked about a plan: {failure}"))

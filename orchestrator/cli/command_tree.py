@@ -23,7 +23,7 @@ def cached_by_files(name: str, find: Callable[[], tuple[Any, Iterable[Path]]]) -
     """Return the value in the cache file *name*; if it is missing or outdated, call *find* and write the cache file.
 
     *find* returns a JSON value, and the paths of the files and directories that the value depends on. The cached value
-    is outdated when one of these has changed. A cache that cannot be read or written is no error. Blocks on the disk.
+    is outdated when one of these, or Coterie's version, has changed. An unusable cache is no error. Blocks on the disk.
     """
     caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
     caches = caches if caches.is_absolute() else Path("~/.cache").expanduser()

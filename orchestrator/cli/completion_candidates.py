@@ -88,7 +88,7 @@ def _about(name: str) -> str | None:
 
 
 def _members(ctx: click.Context) -> Iterator[tuple[str, str]]:
-    """Yield name and state of each agent in the session's roster file; nothing if the session or file is unreadable."""
+    """Yield name and state of each agent of the session that *ctx* names, else of the newest here; none on error."""
     try:
         named = ctx.params.get("session")
         session = SessionDirectory.find(named) if named else SessionDirectory.newest(Path.cwd())

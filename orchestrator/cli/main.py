@@ -1,7 +1,7 @@
 """The `coterie` program: a table of commands, each imported only when it is used.
 
 `coterie --help` must not import the SDK, which takes two seconds. So the table holds the summary of every command and
-the dotted name of its code. That name may point upwards, to `scenarios/`, without an import in this module.
+the dotted name of its code, which may be in `scenarios/`: no module of `orchestrator/` may import that package.
 """
 
 import os
@@ -100,7 +100,7 @@ class CommandTable(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command with `open_output`; report unusable configuration in one line, and exit silently on Ctrl-C."""
+        """Run a command with `open_output`; convert `ConfigInvalid` to `UsageRefused`; on Ctrl-C exit 130 silently."""
         try:
             with open_output():
                 return super().invoke(ctx)

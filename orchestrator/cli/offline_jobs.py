@@ -1,4 +1,4 @@
-"""Offline jobs (compaction, memory extraction, dream): commands run them in a session that is stopped, or a new one."""
+"""Offline jobs (compaction, memory extraction, tidying of memories), which commands run in a stopped or new session."""
 
 import contextlib
 import os
@@ -27,7 +27,7 @@ from coterie.suggestions import did_you_mean
 
 
 def offline_job_request(session: SessionDirectory, agent: str, job: OfflineJob, script: Path | None) -> SessionRequest:
-    """Return the request to start *session* only so that *agent* does *job*; *script* replaces the agent's model.
+    """Return the request to start *session* only so that *agent* does *job*; *script* is a file with model replies.
 
     Raises `ConfigInvalid`, `NoModel` without API key and *script*, and `UsageRefused` if the conversation is unusable.
     """

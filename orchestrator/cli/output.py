@@ -66,7 +66,7 @@ def escape_invisible(text: str) -> str:
 
 
 def count_text(number: int, noun: str, plural: str | None = None) -> str:
-    """Return a number with its noun in singular or plural, such as `1 file` or `1,000 files`."""
+    """Return *number* with *noun* in singular or *plural* (default: with `s`), such as `1 file` or `1,000 files`."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from coterie.agents.loop.model.catalog import has_model_key
-from coterie.orchestrator.cli.completion_candidates import complete_session
+from coterie.orchestrator.cli.completion_candidates import complete_model, complete_session
 from coterie.orchestrator.cli.output import ExitCode
 from coterie.session_directory import SessionDirectory
 
@@ -32,6 +32,12 @@ session_option = click.option(
     metavar="ID",
     shell_complete=complete_session,
     help="Session id, or the first characters of it.  [default: newest session of this directory]",
+)
+
+model_option = click.option(
+    "--model",
+    shell_complete=complete_model,
+    help="Model id, or an alias such as sonnet or opus.  [default: model of the agent type or settings, else sonnet]",
 )
 
 

@@ -23,14 +23,14 @@ from coterie.orchestrator.control.requests import (
 from coterie.process_identity import ProcessIdentity
 
 STOP_TIME_TIMEOUT = 2.0
-"""Seconds in which a root process must answer how long its exit may take; if it does not answer, it counts as hung."""
+"""Seconds for a root (supervisor process) to answer how long its exit may take; without an answer it counts as hung."""
 
 
 async def send_request(root: ProcessIdentity, request: ControlRequest) -> ControlAnswer:
-    """Send *request* to *root*, the root process of a session, and return the answer.
+    """Send *request* to *root*, the root (supervisor process) of a session, and return the answer.
 
-    If the root is still starting, the answer comes later. The request must fit into one frame. Raises `ConfigInvalid`
-    if the root does not answer or the request fails.
+    If the root is still starting, the answer comes later. *request* may have `FRAME_LIMIT` bytes as JSON. Raises
+    `ConfigInvalid` if the root does not answer or the request fails.
     """
     try:
         with trio.socket.socket(trio.socket.AF_UNIX) as sock:
@@ -51,7 +51,7 @@ async def send_request(root: ProcessIdentity, request: ControlRequest) -> Contro
 
 @attrs.define(eq=False, kw_only=True)
 class RootExit:
-    """Wait for the exit of a root process that was asked to end, with a timeout that the root can extend.
+    """Wait for the exit of a root (supervisor process) that was asked to end, with a timeout that the root can extend.
 
     If the root is late, the client asks how long its agents may still take to stop, because only the root knows.
     """
@@ -60,10 +60,10 @@ class RootExit:
     timeout: float
     """Seconds in which a root (supervisor process) without running agents must exit."""
     limit: float = attrs.field(default=attrs.Factory(attrgetter("timeout"), takes_self=True), init=False)
-    """Seconds that the whole wait may take; it grows each time the root asks for more time to stop its agents."""
+    """Seconds that the whole wait may take; it grows each time the root (supervisor) asks for more time."""
 
     async def wait(self, wait_ended: Callable[[], Awaitable[object]]) -> bool:
-        """Run *wait_ended*, which returns when the root has exited, and return True.
+        """Run *wait_ended*, which returns when the root (supervisor process) has exited, and return True.
 
         Return False if the timeout expires and the root does not say that it is still stopping agents.
         """
@@ -78,7 +78,7 @@ class RootExit:
             self.limit += seconds
 
     async def _ask_stop_time(self) -> float:
-        """Return the seconds that the root still needs to stop its agents; 0 if it stops none or does not answer."""
+        """Return the seconds that the supervisor needs to stop its agents; 0 if it stops none or does not answer."""
         with trio.move_on_after(STOP_TIME_TIMEOUT), suppress(ConfigInvalid):
             answer = await send_request(self.root, GetStopTime())
             return answer.seconds if isinstance(answer, StopTime) else 0.0

@@ -33,20 +33,20 @@ EXIT_TIMEOUT = 20.0
 
 @attrs.define(eq=False)
 class RootClient(RequestChannel[RootMessage]):
-    """Client's end of the connection to a root process that this client launched; it sends `ClientMessage` objects."""
+    """Client's end of the connection to a root (supervisor) that it launched; it sends `ClientMessage` objects."""
 
     is_detached: bool = attrs.field(default=False, init=False)
-    """True if the root keeps running without this client."""
+    """True if the root (supervisor process) keeps running without this client."""
 
     def detach(self) -> None:
-        """Tell the root to continue without this client. Raises `ControlLost` if the connection is lost."""
+        """Tell the root (supervisor process) to continue without this client. Raises `ControlLost` if disconnected."""
         self.send(Detach())
         self.is_detached = True
 
 
 @asynccontextmanager
 async def open_root_client(request: SessionRequest) -> AsyncIterator[RootClient]:
-    """Start a root process for *request*, and yield the connection to it until the block ends.
+    """Start a root (supervisor process) for *request*, and yield the connection to it until the block ends.
 
     The root runs in its own terminal session, so Ctrl+C in the terminal does not reach it. The end of the block makes
     the root stop its agents, waits for its exit, and kills it if it hangs. This also holds after a cancellation, but
@@ -78,11 +78,11 @@ async def open_root_client(request: SessionRequest) -> AsyncIterator[RootClient]
 
 
 _DETACHED: list[ChildProcess] = []
-"""Root processes that run without their client; ended ones are reaped when this process launches the next root."""
+"""Roots (supervisors) that run without their client; ended ones are reaped when this process launches the next one."""
 
 
 async def _wait_ended(process: ChildProcess) -> None:
-    """Wait until the disconnected root process exits; kill it if it hangs, and reap it. Cancellation has no effect."""
+    """Wait until the disconnected root (supervisor) exits; kill it if it hangs; reap it. Cancellation has no effect."""
     with trio.CancelScope(shield=True):
         root = ProcessIdentity.find(process.pid)
         if root is not None and not await RootExit(root=root, timeout=EXIT_TIMEOUT).wait(process.wait_ended):
@@ -99,17 +99,17 @@ PromptHandler = Callable[[Question], Awaitable[Answer]]
 
 @attrs.define(eq=False)
 class RootEvents:
-    """Loop that receives the messages of a root, and answers permission prompts one after the other with a callback."""
+    """Receiver of the messages of a root (supervisor process); a callback answers its permission prompts one by one."""
 
     _client: RootClient
     _on_question: PromptHandler | None
     """Handler of permission prompts; None if the request for the session says that the user cannot be asked."""
     _opened: Callable[[str], None] = lambda _session: None
-    """Callback that gets the session id when the root process has opened the session."""
+    """Callback that gets the session id when the root (supervisor process) has opened the session."""
     _asking: trio.Lock = attrs.field(factory=trio.Lock, init=False)
 
     async def run(self, nursery: trio.Nursery) -> FinalMessage | None:
-        """Receive messages of the root, and return its last one; None if the connection ends without a last message.
+        """Receive messages of the root (supervisor), and return its last one; None if the connection ends without it.
 
         Prompts are answered in tasks of *nursery*. Answers that are not sent before the last message are discarded.
         """

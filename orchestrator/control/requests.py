@@ -17,7 +17,7 @@ from coterie.mailbox.envelope import MessageId, MessageKind
 from coterie.process_identity import ProcessIdentity, read_boot_id
 
 CREDENTIALS = struct.Struct("iII")
-"""Process, user and group id of the peer of a socket, as the kernel returns them."""
+"""Binary format in which the kernel returns process, user and group id of the peer of a socket."""
 
 
 class StopAgent(WireMessage, tag="stop_agent", frozen=True):
@@ -37,7 +37,7 @@ class CompactAgent(WireMessage, tag="compact_agent", frozen=True):
 
     name: str
     side: Side | None = None
-    """Part to summarize: from number `message` on ("from") or before it ("up_to"); None for the older messages."""
+    """Part to summarize: from message `message` on ("from") or before it ("up_to"); None for the older messages."""
     message: int = 1
 
     def pivot(self) -> Pivot | None:
@@ -60,14 +60,14 @@ class SpawnAgent(WireMessage, tag="spawn_agent", frozen=True):
 
 
 class GetStopTime(WireMessage, tag="get_stop_time", frozen=True):
-    """Request: ask a root that is ending how many seconds it may still take. Answered by `StopTime`."""
+    """Request: ask a root (supervisor) that is ending how many seconds it may still take. Answered by `StopTime`."""
 
 
 class SendMail(WireMessage, tag="post_mail", frozen=True):
     """Request: send a message of the user to an agent, all, or a session. Answer: `DeliveryStatuses` or `NotStored`."""
 
     to: str
-    """Recipient address, as `parse_address` accepts it."""
+    """Recipient: name of an agent, `*` for all agents, or another session as `bridge:ID` or `uds:SOCKET`."""
     body: str
     kind: MessageKind = "message"
     summary: str | None = None
@@ -92,7 +92,7 @@ class AgentStarted(WireMessage, tag="agent_begun", frozen=True):
 
 
 class StopTime(WireMessage, tag="stop_time", frozen=True):
-    """Answer to `GetStopTime`: the time that the root still needs to stop its agents."""
+    """Answer to `GetStopTime`: the time that the root (supervisor process) still needs to stop its agents."""
 
     seconds: float
     """Seconds that stopping the agents may still take; 0 if none is being stopped, or the limit is exceeded."""
@@ -142,7 +142,7 @@ response_decoder: msgspec.json.Decoder[ControlResponse] = msgspec.json.Decoder(C
 
 
 def control_address(root: ProcessIdentity) -> str:
-    """Return the control socket's address for *root*: a unique abstract name, so a killed root leaves no file."""
+    """Return the control socket's address of supervisor *root*: a unique abstract name, so no file is left behind."""
     return f"\0coterie-{read_boot_id()}-{root.pid}-{root.began}"
 
 
@@ -153,13 +153,13 @@ def peer_pid(stream: trio.SocketStream) -> int | None:
 
 
 class SessionOpened(WireMessage, tag="opened", frozen=True):
-    """Message of the root to the client that launched it: the session is open, and the lead is about to be started."""
+    """Message of the root (supervisor) to the client that launched it: the session is open, the lead starts next."""
 
     session: str
 
 
 class SessionEnded(WireMessage, tag="over", frozen=True):
-    """Last message of the root to the client that launched it: the lead and all other processes have ended."""
+    """Last message of the root (supervisor) to the client that launched it: the lead and all other processes ended."""
 
     is_done: bool
     """True if the lead's process ended with status 0; the task's result is in the lead's `Finished` event instead."""
@@ -168,15 +168,15 @@ class SessionEnded(WireMessage, tag="over", frozen=True):
 
 
 class InterruptTurn(WireMessage, tag="interrupt", frozen=True):
-    """Message of the client that launched the root: cancel the lead's current turn."""
+    """Message of the client that launched the root (supervisor): cancel the lead's current turn."""
 
 
 class EndSession(WireMessage, tag="end", frozen=True):
-    """Message of the client that launched the root: kill all agents and end the session immediately."""
+    """Message of the client that launched the root (supervisor): kill all agents and end the session immediately."""
 
 
 class Detach(WireMessage, tag="leave", frozen=True):
-    """Message of the client that launched the root: it disconnects and shows no more prompts; the session continues."""
+    """Message of the client that launched the root (supervisor): it disconnects, prompts end; the session continues."""
 
 
 RootMessage = SessionOpened | SessionEnded | PromptUser | RunFailed

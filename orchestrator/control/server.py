@@ -41,7 +41,7 @@ async def open_listener(address: str) -> AsyncIterator[trio.SocketListener]:
 
 @asynccontextmanager
 async def open_control_server(listener: trio.SocketListener, serve: RequestHandler) -> AsyncIterator[None]:
-    """Answer requests on *listener* with *serve* until the block ends."""
+    """Answer requests on *listener* with *serve* until the block ends; refuse those of agents and of other users."""
     slots = trio.Semaphore(MAX_REQUESTS)
 
     async def receive(stream: trio.SocketStream) -> None:

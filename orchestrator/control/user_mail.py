@@ -1,7 +1,7 @@
-"""Mail requests of the user: send a message, resend a dead letter, release a held message.
+"""Mail requests of the user: send a message, resend an undeliverable one (dead letter), release a held one.
 
-While a root runs, the root stores the messages and signs them. Otherwise a command stores them without a signature, and
-the next root trusts all mail that waits when it starts.
+While a root (supervisor process) runs, it stores the messages and signs them. Otherwise a command stores them without a
+signature, and the next root trusts all mail that waits when it starts.
 """
 
 import attrs
@@ -110,7 +110,7 @@ async def _resend(mail: SessionMail, number: DeadLetterNumber) -> Receipt:
 
 
 def _find_resendable(mail: SessionMail, number: DeadLetterNumber) -> tuple[DeadLetter, Envelope]:
-    """Return dead letter *number* and its message. Raises `NotResendable` if unknown, or not to be sent again."""
+    """Return the undeliverable message *number*. Raises `NotResendable` if unknown, or not to be sent again."""
     found = next((each for each in mail.dead_letters.history() if each.number == number), None)
     if found is None:
         raise NotResendable(f"there is no dead letter {number}; `coterie mail dead` lists them")

@@ -1,4 +1,4 @@
-"""Program that repairs a session after its root was killed; started by the cleanup daemon.
+"""Program that repairs a session after its root (supervisor process) was killed; started by the cleanup daemon.
 
 The cleanup daemon executes `python -P -m coterie.orchestrator.doctor.crash_cleanup SESSION ENDED` after it has killed
 all processes of the session. ENDED is the `KilledProcesses` of the daemon as JSON.
@@ -36,7 +36,7 @@ def main(name: str, ended: str) -> int:
 def repair_session(session: SessionDirectory, ended: KilledProcesses, clock: Clock) -> CleanedUp:
     """Find and repair the problems of *session*. Return an event with the repairs, and *ended*, the killed processes.
 
-    Nothing is repaired if a new root has resumed the session in the meantime.
+    Nothing is repaired if a new root (supervisor process) has resumed the session in the meantime.
     """
     found, error = ([], "") if ended.is_taken_over else _examine(session, clock)
     results = trio.run(repair, found)

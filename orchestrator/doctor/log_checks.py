@@ -213,7 +213,7 @@ def _set_cursor_aside_sync(session: SessionDirectory, path: Path) -> None:
 def _in_mailbox(session: SessionDirectory, directory: Path) -> Iterator[DoctorFinding]:
     """Find damaged messages that the agent of the mailbox *directory* has not read yet.
 
-    Those that were read are not checked, because the agent has moved damaged ones to the dead letters.
+    Those that were read are not checked, because the agent has moved damaged ones to the dead letters (undeliverable).
     """
     with closing(LogReader.from_cursor(directory, find_cursor(directory))) as reader:
         while (line := reader.next_record()) is not None:

@@ -1,4 +1,4 @@
-"""Check for orphan processes: processes of a session whose root process has ended.
+"""Check for orphan processes: processes of a session whose root (supervisor process) has ended.
 
 A process is recognised by the session id in its environment, which all children of a session inherit. The command line
 is not used, because it contains no session id.
@@ -28,14 +28,14 @@ from coterie.process_identity import (
 )
 
 GRACE = 5.0
-"""Seconds to wait after SIGTERM, and again after SIGKILL."""
+"""Seconds to wait for the end of an orphan process after SIGTERM, and again after SIGKILL."""
 ROUNDS = 10
 """Maximum number of searches for processes that orphans start while they are being killed."""
 
 
 @attrs.frozen(kw_only=True)
 class OrphanProcess(ProcessIdentity):
-    """Process of a session, such as an agent or a command of it; an orphan if the session's root does not run."""
+    """Process of a session, such as an agent or a command of it; an orphan if the session's supervisor does not run."""
 
     session: str
     agent: str
@@ -45,7 +45,7 @@ class OrphanProcess(ProcessIdentity):
 
 
 def find_orphan_processes(session: str | None = None) -> list[OrphanProcess]:
-    """Find the orphan processes of this user, or only those of *session*: their session has no running root process.
+    """Find the orphan processes of this user, or only those of *session*: their session has no running supervisor.
 
     Not found are processes of another `COTERIE_HOME`, this process and its ancestors.
     """
@@ -90,7 +90,7 @@ async def kill_orphan_process(orphan: OrphanProcess, grace: float = GRACE) -> No
 
 
 async def kill_orphan_processes(session: str | None = None) -> None:
-    """Kill all orphan processes, or those of *session*, also new ones. Raises `RepairFailed` if some survive."""
+    """Kill all orphan processes, or those of *session*, and those they start. Raises `RepairFailed` if some survive."""
     for _ in range(ROUNDS):
         orphans = find_orphan_processes(session)
         if not orphans:

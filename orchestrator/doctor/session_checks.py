@@ -38,7 +38,7 @@ def stale_session_findings(session: SessionDirectory) -> Iterator[DoctorFinding]
 
 
 async def mark_ended(session: SessionDirectory) -> None:
-    """Correct the records of *session*: mark all agents as ended, and remove the record of a killed root process.
+    """Correct the records of *session*: mark all agents as ended, remove the record of a killed root (supervisor).
 
     Holds the root lock, so no new root can start in the meantime, whose agents would be marked as ended too.
     Raises `RepairFailed` if the session runs, `MailboxError` and `OSError`.
@@ -63,7 +63,7 @@ def _recorded_as_alive(session: SessionDirectory) -> list[str]:
 
 
 def _cleanup_failure(session: SessionDirectory) -> str:
-    """Return the reason why the cleanup daemon did not repair *session* after the root was killed."""
+    """Return the reason why the cleanup daemon did not repair *session* after the root (supervisor) was killed."""
     last = next(read_log_backwards(session.directory / EVENT_LOG), None)
     if last is None or not isinstance(last.event, CleanedUp):
         return "its cleanup daemon was killed too, or has not finished"

@@ -94,7 +94,7 @@ class SourcedEvent:
 
 @attrs.define(eq=False, kw_only=True)
 class EventSource:
-    """Reader of the events in one file of an agent or the root: an event log or a transcript."""
+    """Reader of the events in one file of an agent or the root (supervisor): an event log or a transcript."""
 
     session: str
     agent: str

@@ -51,6 +51,6 @@ class EventFollower:
 
 @asynccontextmanager
 async def open_follower(directory: Path, agent: str | None = None) -> AsyncIterator[EventFollower]:
-    """Yield a stream of all events of a session, or of its *agent*, also of agents that start later."""
+    """Yield a stream of past and new events of the session in *directory*, or of *agent*; includes new agents."""
     with open_polling_watch() as changes:
         yield EventFollower(SessionReader(directory, agent), changes)

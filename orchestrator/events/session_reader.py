@@ -1,4 +1,4 @@
-"""Events of a session as one stream, merged from the logs of its agents and its root."""
+"""Events of a session as one stream, merged from the logs of its agents and its root (supervisor)."""
 
 import heapq
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from coterie.orchestrator.events.event_sources import EventSource, LogLines, Sou
 from coterie.session_directory import EVENT_LOG
 
 SHARED_KINDS = ("noticed", "mcp_changed")
-"""Types of root events that concern all agents; they are shown even if only one agent is selected."""
+"""Types of events of the root (supervisor) that concern all agents; they are shown even if one agent is selected."""
 
 
 def read_session(directory: Path, agent: str | None = None) -> Iterator[SessionEvent]:
@@ -55,7 +55,7 @@ class SessionReader:
         return map(attrgetter("event"), heapq.merge(self._read_new_of_root(), *agents, key=attrgetter("order")))
 
     def _read_new_of_root(self) -> Iterator[SourcedEvent]:
-        """Yield the root's new events about the agents to read, and those that concern all agents."""
+        """Yield the new events of the root (supervisor) about the agents to read, and those that concern all agents."""
         for sourced in self._root.read_all():
             members = sourced.event.members
             if self.agent in (None, members.get("name")) or members.get("kind") in SHARED_KINDS:

@@ -72,7 +72,7 @@ class AdmissionQueue:
         waiter.decided.set()
 
     def leave(self, waiter: QueuedCall) -> None:
-        """Remove *waiter* from the queue. No-op if it is not in the queue any more."""
+        """Remove *waiter* from the queue. No-op if it has already left the queue."""
         self._waiters.pop(waiter.number, None)
 
     def first(self) -> QueuedCall | None:
@@ -176,7 +176,7 @@ class ModelGateway:
     warmup_hold: float = HOLD
     jitter: random.Random = attrs.field(factory=random.Random)
     earlier: PriorSpending = attrs.field(factory=PriorSpending)
-    """Spending of earlier root processes of the session; it counts against the budgets."""
+    """Spending under earlier root (supervisor) processes of the session; it counts against the budgets."""
     started: Callable[[CallPermit], None] | None = None
     """Called with the permit of each admitted call, before the caller gets the permit."""
     settled: Callable[[CallCost], None] | None = None
@@ -204,7 +204,7 @@ class ModelGateway:
         parent: str | None = None,
         subtree: Decimal | None = None,
     ) -> AsyncIterator[GatewayClient]:
-        """Open the gateway for one incarnation of agent *name*; the end of the block closes the client and its permits.
+        """Open the gateway for one start (incarnation) of agent *name*; the block's end closes client and permits.
 
         *subtree* is the maximum dollars of the agent with all agents it spawns; None keeps the limit of an earlier
         incarnation. Earlier spending counts. Raises `ValueError` for an unknown or changed *parent*, or *subtree* < 0.

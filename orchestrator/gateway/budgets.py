@@ -54,7 +54,7 @@ class Account:
 
 @attrs.frozen(kw_only=True)
 class PriorSpending:
-    """Dollars that were spent under earlier root processes of the same session."""
+    """Dollars that were spent under earlier root (supervisor) processes of the same session."""
 
     session: Decimal = NO_COST
     subtree: Mapping[str, Decimal] = attrs.field(factory=dict)

@@ -1,4 +1,4 @@
-"""What a session would have cost without the prompt cache, or if agents shared cached prefixes not at all or perfectly.
+"""Costs that a session would have without prompt cache, or if agents shared cached prefixes not at all or perfectly.
 
 Each figure is the real bill with some tokens moved to another price. So output and uncached input cost the same in all
 of them, and a model without known prices keeps its billed cost.
@@ -17,7 +17,7 @@ from coterie.orchestrator.gateway.ledger import LedgerEntry
 
 @attrs.frozen(kw_only=True)
 class CostAlternatives:
-    """Dollars that the same requests would have cost in three other cases."""
+    """Dollars that the same requests would have cost without prompt cache, or with no or perfect sharing by agents."""
 
     without_cache: Decimal
     """Cost if no prompt cache existed, so that all input had the uncached price."""
@@ -28,7 +28,7 @@ class CostAlternatives:
 
 
 def cost_alternatives(lines: Iterable[LedgerEntry]) -> CostAlternatives:
-    """Compute what the calls in *lines* would have cost in three other cases. *lines* must be in ledger order."""
+    """Compute the costs of *lines*, in ledger order, without prompt cache, without sharing and with perfect sharing."""
     own: defaultdict[tuple[str, str], int] = defaultdict(int)
     written: defaultdict[tuple[str, str], int] = defaultdict(int)
     without_cache = without_sharing = perfect = Decimal(0)

@@ -87,7 +87,7 @@ class CacheWarmup:
 
 
 def shared_keys(intent: CallIntent) -> tuple[bytes, ...]:
-    """Return the hashes of the prompt prefixes that *intent* may share; none if the prompt is too short to cache."""
+    """Return hashes of prefixes that *intent* may share with other calls; none if the prompt is too short to cache."""
     if intent.prompt_tokens < intent.model.cache_minimum:
         return ()
     return tuple(key for key in {intent.prefix: None, intent.shared: None} if key)

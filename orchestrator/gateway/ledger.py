@@ -18,7 +18,7 @@ class LedgerEntry:
     """One model call that was billed or may have been billed."""
 
     at: float
-    """Time when the call ended, in seconds since 1970; when it started, if the root process was killed meanwhile."""
+    """Time when the call ended, in seconds since 1970; when it started, if the root (supervisor) was killed."""
     agent: str
     incarnation: int
     parent: str | None = None

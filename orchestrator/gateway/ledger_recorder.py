@@ -1,4 +1,4 @@
-"""Recording of model calls: the ledger of ended calls, a log of running calls, and the spending of earlier roots.
+"""Recording of model calls: the ledger of ended calls, a log of running calls, and spending under earlier supervisors.
 
 After a crash the next root process enters each call that was running into the ledger with its maximum cost. So budgets
 also hold after crashes.
@@ -26,18 +26,18 @@ from coterie.orchestrator.gateway.ledger import LEDGER, Ledger, LedgerEntry, rea
 from coterie.orchestrator.gateway.permit import CallCost, CallPermit, GatewayCaller
 
 PENDING_CALLS = "calls.jsonl"
-"""Name of the log of running calls in the session's directory; exists while a root runs, and after it was killed."""
+"""Name of the session's log of running calls; exists while a root (supervisor) runs, and after it was killed."""
 
 
 @attrs.define(eq=False)
 class PendingCalls:
-    """Append-only log of the running model calls of one root process: a record at the start and the end of each."""
+    """Append-only log of running model calls of one root (supervisor): a record at the start and the end of each."""
 
     _appender: Appender
 
     @classmethod
     def open(cls, path: Path) -> "PendingCalls":
-        """Create an empty log at *path*; the ledger must already contain the calls of an old log. Raises `OSError`."""
+        """Replace the log *path* by an empty one; the ledger must contain the old one's calls. Raises `OSError`."""
         path.unlink(missing_ok=True)
         return cls(Appender.open(path))
 
@@ -63,7 +63,7 @@ class PendingCalls:
 
 
 def read_pending_calls(path: Path) -> tuple[LedgerEntry, ...]:
-    """Return the calls that ran when a root was killed, each at its maximum cost; empty if there is no log.
+    """Return the calls that ran when a root (supervisor) was killed, each at its maximum cost; empty without a log.
 
     An incomplete record is ignored: its call was never sent, because the record is written before. Blocks on the disk.
     Raises `OSError`.
@@ -93,7 +93,7 @@ class LedgerRecorder:
     _clock: Clock
     _emit: Callable[[Event], None]
     _pending: PendingCalls | None = None
-    """Log of running calls, from which the next root learns them if this process is killed; None to write no log."""
+    """Log of running calls, from which the next supervisor learns them if this one is killed; None to write no log."""
 
     def begin(self, permit: CallPermit) -> None:
         """Log an admitted call with its maximum cost. If the write fails, a `LayerFailed` event is emitted."""
@@ -103,7 +103,7 @@ class LedgerRecorder:
                 self._pending.begin(permit.call, most)
 
     def record(self, settled: CallCost) -> None:
-        """Append an ended call to the ledger unless it was free. Emits a `LayerFailed` event if the write fails."""
+        """Append an ended call to the ledger unless it was free; log its end. A failed write emits `LayerFailed`."""
         with self._emitting_failures():
             if settled.end != "free":
                 entry = self._entry(settled.caller, settled.intent, settled.usage, is_estimated=settled.is_estimated)
@@ -135,7 +135,7 @@ class LedgerRecorder:
 
 
 def settle_interrupted_calls(directory: Path) -> PriorSpending:
-    """Enter the calls that ran when the last root was killed into the ledger, and return the session's spending so far.
+    """Enter the calls that ran when the last root (supervisor) was killed into the ledger; return spending so far.
 
     Call it before the new root makes a model call. Blocks on the disk. Raises `OSError`.
     """

@@ -94,7 +94,7 @@ class ServerCheck:
 
 
 def check_servers(configs: Sequence[ServerConfig], seconds: float) -> list[ServerCheck]:
-    """Start each server, list its tools, each within *seconds*. Raises `OSError`, and `ConfigInvalid` without `mcp`."""
+    """Start each server, list its tools, each in *seconds*. Raises `OSError`; `ConfigInvalid` without package `mcp`."""
     if importlib.util.find_spec("mcp") is None:
         raise ConfigInvalid("mcp", INSTALL)
     checks = {config.name: ServerCheck(name=config.name) for config in configs}

@@ -80,7 +80,7 @@ class ListedServer(msgspec.Struct, frozen=True, kw_only=True):
     left_out: tuple[str, ...] = ()
     """Lines `NAME: reason` for tools that agents cannot use, such as `all of its tools: ...` if listing failed."""
     failure: str = ""
-    """Reason why the server listed no tools, although it is connected; empty after success."""
+    """Reason why the connected server could not list its tools; empty after success, and if connecting failed."""
 
 
 class ServersListed(WireMessage, tag="listed", frozen=True):

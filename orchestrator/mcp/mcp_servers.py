@@ -86,7 +86,7 @@ def approve_servers(project: Path, servers: Iterable[KnownServer]) -> None:
 def _of_definitions(
     project: Path, approved: TrustedContents, taken: set[str], problems: list[FileProblem]
 ) -> list[KnownServer]:
-    """Return the servers in agent definitions; a server whose name another has, also in *taken*, is a problem."""
+    """Return servers of agent definitions, equal ones merged; a name used by another, or in *taken*, is a problem."""
     found: dict[str, KnownServer] = {}
     for definition in load_definitions(project).by_name.values():
         for config in definition.own_servers:

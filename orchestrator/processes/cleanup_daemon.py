@@ -97,7 +97,7 @@ class ProcessScan:
 def main(mark: str, record: Path) -> int:
     """Wait until the root ends or releases this daemon. If the root was killed, kill its processes and run the repair.
 
-    *mark* is `VARIABLE=SESSION`, which their environments contain. *record* is the file that names the root.
+    *mark* is `VARIABLE=SESSION`, an environment variable of these processes. *record* is the file that names the root.
     """
     _set_signal_action(signal.SIG_IGN)
     # A stop signal that arrives together with the root's death would stop this process forever, because the kernel
@@ -218,7 +218,7 @@ def _read(record: Path) -> bytes:
 
 
 def _exec_repair(variable: str, session: str, ended: KilledProcesses) -> None:
-    """Execute the repair program, without the session variable, so that searches for stray processes do not find it."""
+    """Become the repair program by exec, without the session variable, so no search for stray processes finds it."""
     environment = {name: value for name, value in os.environ.items() if name != variable}
     command = [sys.executable, "-P", "-m", "coterie.orchestrator.doctor.crash_cleanup", session, json.dumps(ended)]
     os.execve(sys.executable, command, environment)  # noqa: S606 - our own program

@@ -87,7 +87,7 @@ class DescriptorChannel:
     _child_end: socket.socket
 
     def release(self) -> None:
-        """Close the root's copy of the child's end after it was passed, so that the child's death is end of file."""
+        """Close the root's copy of the child's socket end after passing it; then `reports` ends when the child dies."""
         self._child_end.close()
 
 

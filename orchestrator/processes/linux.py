@@ -37,7 +37,7 @@ def become_subreaper(*, yes: bool) -> bool:
 
 
 def die_with_parent(parent: int) -> bool:
-    """Make the kernel kill this process when its parent ends. Returns False if *parent* is not its parent (any more).
+    """Make the kernel kill this process when its parent ends. Returns False if *parent* is not the current parent.
 
     The kernel sends the signal when the thread that started this process ends. So start processes on the main thread.
     """

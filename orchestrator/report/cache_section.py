@@ -85,7 +85,7 @@ def _by_agent(requests: Sequence[BilledRequest]) -> dict[str, list[_Numbered]]:
 
 
 def _select_shown(by_agent: dict[str, list[_Numbered]]) -> dict[str, list[_Numbered]]:
-    """Return each agent's requests to show: all, or above `DRAWN` in total, equally many each, cache misses first."""
+    """Return each agent's requests to show: all, or if over `DRAWN` in total, an equal share, cache misses first."""
     share = DRAWN // len(by_agent)
     if sum(map(len, by_agent.values())) <= DRAWN:
         return by_agent

@@ -152,7 +152,7 @@ def _costs(lines: Sequence[LedgerEntry]) -> ReportCosts:
 def _requests(
     lines: Sequence[LedgerEntry], breaks: Mapping[str, Sequence[tuple[float, CacheBroke]]]
 ) -> Iterator[BilledRequest]:
-    """Yield *lines* (billed calls); main-loop calls with their cache miss event (equal read tokens, nearest time)."""
+    """Yield *lines* (paid calls), main-loop calls with the cache miss event of equal read tokens and nearest time."""
     # Both are written by different processes at about the same time; both contain the number of tokens read.
     turns: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
     for number, line in enumerate(lines):

@@ -131,7 +131,7 @@ def _read_dead_letters(session: SessionDirectory) -> tuple[list[DeadLetterRecord
 
 
 def _mark_dead(buried: list[DeadLetterRecord], found: dict[str, MailItem], session: str) -> Iterator[MailItem]:
-    """Yield each dead letter (undeliverable message) that was not delivered as a mail item; remove it from *found*."""
+    """Yield a mail item for each dead letter (undeliverable message) that is not delivered; remove it from *found*."""
     for each in buried:
         letter = each.letter
         reason = f"{letter.reason}: {letter.detail}" + ("; sent again" if each.resent else "")

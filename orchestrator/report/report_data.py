@@ -201,7 +201,7 @@ class SessionFacts:
     session: SessionDirectory
     state: SessionState
     reason: str | None
-    """End reason of the lead's (first agent's) last run, such as `completed`; None if it runs or has no end."""
+    """End reason of the lead's (first agent's) last run, such as `completed`; None if running or killed."""
     error: str | None
     """Error that ended the lead's (first agent's) last run; None without an error or while the session is running."""
     read_at: float

@@ -217,7 +217,7 @@ async def _open_gateway(
     emit: Callable[[Event], None],
     stack: AsyncExitStack,
 ) -> ModelGateway:
-    """Open the gateway, which permits model calls within *budget* (with the cost so far) and records their cost."""
+    """Open the gateway; it admits model calls while all costs of the session are within *budget*, and records costs."""
     earlier = await trio.to_thread.run_sync(settle_interrupted_calls, session.directory)
     ledger = stack.enter_context(Ledger.open(session.directory / LEDGER))
     pending = stack.enter_context(PendingCalls.open(session.directory / PENDING_CALLS))

@@ -165,7 +165,7 @@ class AgentConnection:
     async def _hold_permit(
         self, request: AdmitCall, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Wait until the gateway admits the model call; end when the agent releases it. Raises `BudgetSpent`."""
+        """Wait until the gateway admits the call; hold the permit until the agent releases it. Raises `BudgetSpent`."""
         # The root uses its own price table.
         intent = attrs.evolve(request.intent, model=known_models().get(request.intent.model.id))
         async with self._gateway.admit(intent) as permit:

@@ -117,7 +117,7 @@ class AgentRun:
 
     @property
     def member_origin(self) -> MemberOrigin | None:
-        """Agent type, parent and shortened task for the roster; None for an offline job, which changes no entry."""
+        """Agent type, parent and short task for the list of agents; None for an offline job, which changes no entry."""
         spec = self.spec
         if spec.job is not None:
             return None
@@ -166,7 +166,8 @@ class AgentRun:
         """Reset the state for a task: the first one, or the work for a message that arrived after the last task."""
         if self.outcome is not None:
             self.report = new_message_id()
-            self._is_task_recorded = True
+            # Without a process, the outcome is of an earlier root. A run that failed before its first call is repeated.
+            self._is_task_recorded = self._is_task_recorded or self.process is None
         self.outcome = self.process = None
         self.crash_count = 0
         self._restarts, self.children = restarts, children
@@ -210,7 +211,7 @@ class AgentRun:
             self.outcome = attrs.evolve(self.outcome, why=f"{why} {self.outcome.why}".rstrip())
 
     async def stop(self, by: str) -> None:
-        """Stop the agent and its children, and return when all have ended. The report names the first *by*."""
+        """Stop the agent and its children, and wait for their end. The report to its parent names the first *by*."""
         self.stopped_by = self.stopped_by or by
         self.cancel_scope.cancel()
         await self.ended.wait()
@@ -257,7 +258,7 @@ class AgentRun:
         return UnfinishedAgent(name=self.name, parent=self.spec.parent, request=self.request, report=self.report)
 
     async def finish_task(self, services: RootServices, unfinished: UnfinishedAgents, *, keeps_worktree: bool) -> None:
-        """Publish how the task ended, and report a failure of the agent to its parent.
+        """Publish how the task ended, report a failure to the parent, and update or delete the agent's recovery record.
 
         A worktree without unsaved work is removed, unless *keeps_worktree*. The steps are shielded from cancellation;
         each has a deadline.
@@ -275,7 +276,7 @@ class AgentRun:
                 await unfinished.end(record, is_kept=is_kept)
 
     async def _publish_end(self, process: AgentProcess, services: RootServices, left: str, *, is_kept: bool) -> None:
-        """Report a failure of *process* to the parent, and publish its end; *left* is a sentence about its worktree."""
+        """Publish the end of *process*. Report a failure, with worktree text *left*, to the parent; free its tasks."""
         spec = process.spec
         with trio.move_on_after(FINISH_TIMEOUT, shield=True):
             if self.outcome is not None and not self.is_done:

@@ -48,7 +48,7 @@ def choose_name(request: SpawnRequest, members: Mapping[str, Member], claimed: C
         raise SpawnRefused(f"No agent was started: {exc}.") from exc
     is_running = name in members and members[name].state != "ended"
     if name == MAIN or name in claimed or is_running:
-        raise SpawnRefused(f"An agent {name} is already running; choose another name, or send a message to it.")
+        raise SpawnRefused(f"The agent {name} has not ended. Send it a message, or give the new agent another name.")
     return name
 
 
@@ -201,7 +201,7 @@ class ChildAgents:
     unfinished: UnfinishedAgents
     changes: StateChanges
     claim: Callable[[SpawnRequest], AbstractContextManager[str]]
-    """Reserves the name of a new agent within its block. Raises `SpawnRefused` if the request is not possible."""
+    """Context manager that reserves and yields the name of a new agent. Raises `SpawnRefused` if it may not start."""
     run_agent: Callable[..., Awaitable[AgentOutcome]]
     """Runs the agent of an `AgentRun` until its end, as `Supervisor.run_agent`."""
     is_closed: bool = attrs.field(default=False, init=False)
@@ -280,7 +280,7 @@ class ChildAgents:
             await spawn_team(self.parent.team, self, self.parent.name, self.services.status, self.services.emit)
 
     async def _resume(self, agent: UnfinishedAgent) -> None:
-        """Resume an agent that ran under an earlier root; if its task is done, wait for messages to it.
+        """Resume an agent that ran under an earlier root; if its task is done, it starts only when it gets a message.
 
         A failure is emitted as an event, reported to the parent unless the task is done, and the record is deleted.
         """

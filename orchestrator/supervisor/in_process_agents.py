@@ -59,7 +59,7 @@ class InProcessAgent:
         return self.status is not None
 
     async def wait(self) -> int:
-        """Wait for the end of a killed task, and return its status. If it does not end, kill the whole process."""
+        """Wait for the end of a killed task, and return its status. After `CANCEL_TIMEOUT` kill the whole process."""
         with trio.move_on_after(CANCEL_TIMEOUT):
             await self.wait_ended()
         if self.status is None:

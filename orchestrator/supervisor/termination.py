@@ -16,7 +16,7 @@ from coterie.process_identity import AGENT_VARIABLE, SESSION_VARIABLE, list_chil
 
 
 async def terminate(child: RunningChild, grace: float) -> int:
-    """Wait *grace* seconds, send SIGTERM, wait *grace* seconds again, kill *child*, and return its exit status.
+    """Wait up to *grace* seconds for the end of *child*, send SIGTERM, wait again, kill it, and return its exit status.
 
     Call it shielded from cancellation, because a process must not outlive its owner.
     """

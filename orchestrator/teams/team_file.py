@@ -95,7 +95,7 @@ class TeamTableReader:
         return []
 
     def require(self, place: TomlKeyPath, table: Mapping[str, Any], given: object, example: str, key: str) -> None:
-        """Add a problem, with value *example* as a suggestion, if *key* is missing in *given*, a TOML table."""
+        """Add a problem, suggesting *example*, if TOML table *given* has no *key*; *table* has its valid values."""
         if key not in table and isinstance(given, dict) and key not in given:
             self.add_problem(place, f"{key} is missing: add a line such as `{key} = {example}`")
 

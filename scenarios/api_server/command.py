@@ -44,40 +44,39 @@ PORT = 8377
     "--strict/--lenient",
     default=True,
     show_default=True,
-    help="strict: reject each request that the real API rejects; lenient: accept unknown values of parameters.",
+    help="strict: reject what the real API rejects; lenient: reject only requests that cannot be answered.",
 )
 @click.option(
     "--seed",
     type=int,
     envvar="COTERIE_SEED",
     default=0,
-    show_default=True,
-    help="Seed of the ids in replies, and of faults that are injected at random.",
+    help="Seed of the ids in replies, and of faults that are injected at random.  [default: $COTERIE_SEED, or 0]",
 )
 @click.option(
     "--clock",
     type=click.Path(path_type=Path),
     envvar=CLOCK_FILE_VARIABLE,
-    help="File that shares the server's clock with other processes; it contains the number of seconds that the clock "
-    "is ahead of real time. See docs/server.md.",
+    help="Text file with one number: how many seconds the server's clock is ahead of real time; no file means 0. Other "
+    "processes can read and change it too; see docs/server.md.  [default: $COTERIE_CLOCK, or no file]",
 )
 @click.option(
     "--token",
     envvar="COTERIE_CONTROL_TOKEN",
-    help="Password for requests to /_coterie/, which show the request log and inject faults.  [default: random, "
-    "printed at start]",
+    help="Password for requests to /_coterie/, which show the request log and inject faults; printed at start.  "
+    "[default: $COTERIE_CONTROL_TOKEN, or random]",
 )
 @click.option(
     "--rpm",
     type=click.IntRange(1),
     help="Limit of requests per minute for each API key and model.  [default: no limit]",
 )
-@click.option("--itpm", type=click.IntRange(1), help="Limit of input tokens per minute, likewise.")
-@click.option("--otpm", type=click.IntRange(1), help="Limit of output tokens per minute, likewise.")
+@click.option("--itpm", type=click.IntRange(1), help="Likewise for input tokens per minute.  [default: no limit]")
+@click.option("--otpm", type=click.IntRange(1), help="Likewise for output tokens per minute.  [default: no limit]")
 @click.option(
     "--while-stdin-open",
     is_flag=True,
-    help="Stop when standard input is closed, so that the server ends with its parent process.",
+    help="Stop with exit code 0 when standard input is closed, so that the server ends with its parent process.",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Print one line for each request to standard error.")
 @click.option(
@@ -101,7 +100,7 @@ def serve(  # noqa: PLR0913 - one parameter for each option
     """Run a local server that behaves as the Anthropic Messages API, with scripted replies, until Ctrl-C.
 
     It needs no API key and no network. To use it with any client of the API, set ANTHROPIC_BASE_URL to the address that
-    it prints, and ANTHROPIC_API_KEY to any text.
+    it prints, and ANTHROPIC_API_KEY to any text. Exits 130 after Ctrl-C, 2 if the port or the script cannot be used.
     """
     try:
         loaded = load_script(script or DEFAULT_SCRIPT)

@@ -78,7 +78,7 @@ def command(*, as_json: bool) -> None:
     live table shows the team.
 
     The agents work in temporary directories, which are deleted at the end. Only the model is replaced: a local server
-    sends replies from a script.
+    sends replies from a script. Exits 1 if a part fails.
     """
     known_models()  # report an invalid table of models before anything starts
     console = Console(quiet=as_json, highlight=False)
@@ -125,7 +125,7 @@ def _run_bugfix_demo(directory: Path, *, as_json: bool) -> dict[str, Any]:
 
 
 def run_bugfix(root: Path, output_format: str, *, stdout: int | None) -> subprocess.CompletedProcess[str]:
-    """Create a small project with a bug below *root*, an empty directory, and let `coterie run` fix the bug in it."""
+    """Create a project with a bug below *root*, an empty directory; run `coterie run` with a script that fixes it."""
     write_files(root, FILES)
     return subprocess.run(  # noqa: S603 - our own program
         own_program("run", TASK, "--script", str(SCRIPT), "--output-format", output_format),

@@ -96,7 +96,7 @@ class _FileHistory:
                 self._latest[path] = seen_file.version
 
     def paths(self) -> list[str]:
-        """Return the paths of all files now on disk, in the commit before the session, or seen by agents; sorted."""
+        """Return the sorted paths of files on disk (not ignored by git), in the commit `base`, or seen by agents."""
         listed = _git(self.project, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
         now = _walk(self.project) if listed is None else _names(listed)
         before = () if self.base is None else _names(_git(self.project, "ls-tree", "-rz", "--name-only", self.base))
@@ -151,7 +151,7 @@ class _FileHistory:
         return sorted({path for path in paths if path is not None})
 
     def last(self, path: str, found: RecordedFiles) -> None:
-        """Store the current text of *path* in `found.last`; if it changed after agents saw it, add a remark instead."""
+        """Store the current text of *path* in `found.last` unless long; add a remark if changed since agents saw it."""
         file = self.project / path
         content = file.read_bytes() if file.is_file() else None
         if content is None or _version(content) != self._latest.get(path):

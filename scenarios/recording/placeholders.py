@@ -17,7 +17,7 @@ _IDS: tuple[tuple[re.Pattern[str], str], ...] = (
 """Patterns of the ids of messages, approvals, sessions and tool calls, each with a group for any id of its kind."""
 _ANY_ID = re.compile("|".join(pattern.pattern for pattern, _ in _IDS))
 _CONTEXTS = (4, 8, 16, 32, 64)
-"""Number of characters before an id that a slot `{{/expression/}}` searches for; the lowest that works is used."""
+"""Possible lengths of the text before an id that a slot `{{/expression/}}` finds; the shortest that works is used."""
 _OWN = re.compile(r"(?<![\w./~-])/(?:home|Users|root|tmp|var|mnt|media|srv|run)/[\w./+@-]*\w")
 """Pattern of absolute paths that may not exist on another machine, such as `/home/me/notes.txt`."""
 

@@ -63,7 +63,7 @@ def _named(reply: ModelTurn, agent_turns: AgentTurns) -> list[Block]:
 
 
 def _part(block: Block, placeholders: Placeholders) -> dict[str, Any] | None:
-    """Return a content block as a part of a script reply; None if it is empty, encrypted or of an unknown type."""
+    """Return a content block as a part of a script reply; None if empty, encrypted, or unknown (noted in `strange`)."""
     match block.get("type"):
         case "text" if block["text"]:
             return {"text": block["text"]}
@@ -95,7 +95,7 @@ def _in_order(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
 
 
 MOMENT = 1.0
-"""Delay in seconds of a reply before which another agent's final report must be stored; no signal shows that."""
+"""Seconds that a reply waits after another agent's last reply, until its message is stored; no signal shows that."""
 
 ReplyScript = Mapping[str, list[dict[str, Any]]]
 

@@ -44,7 +44,7 @@ USER = "user"
 def recorded_options(
     session: SessionDirectory, events: Sequence[SessionEvent], team: TeamDefinition | None, remarks: list[str]
 ) -> dict[str, Any]:
-    """Return the scenario keys for the options of `coterie run` that the session had, such as `agent` and `model`."""
+    """Return the scenario keys for the `coterie run` options of the session; an unknown model is added to *remarks*."""
     found: dict[str, Any] = {}
     if team is None and session.agent == COORDINATOR:
         found["coordinator"] = True
@@ -167,7 +167,7 @@ def _rules(
 
 
 def _named(tool: str, agent: str, behind: Sequence[SessionEvent], agents: Mapping[str, AgentTurns]) -> str | None:
-    """Return a rule for the next call of *tool* by *agent* in *behind*, such as `Bash(make)`, or only the tool name."""
+    """Return a permission rule for the next call of *tool* by *agent* in events *behind*: `Bash(make)` or `Bash`."""
     started = (each.event for each in behind if each.agent == agent)
     id_ = next((each.id for each in started if isinstance(each, ToolStarted) and each.name == tool), None)
     calls = (call for reply in agents[agent].replies for call in reply.calls) if agent in agents else ()

@@ -50,7 +50,7 @@ def agent_members(kind: str) -> tuple[str, ...]:
 
 
 def matches_value(expected: Any, found: Any) -> bool:
-    """True if *found*, a value in an event, matches *expected*: equal value, `/expression/` or partial object."""
+    """True if *found*, a value in an event (or an item of a list), matches *expected*: equal, regex, partial object."""
     if isinstance(found, list) and not isinstance(expected, list):
         return any(matches_value(expected, item) for item in found)
     if isinstance(expected, Mapping):

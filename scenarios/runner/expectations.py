@@ -89,7 +89,7 @@ class InOrder(ScenarioCheck):
 
 @attrs.frozen(kw_only=True)
 class MailOnce(ScenarioCheck):
-    """Expectation `mail`: every message was delivered once, except `dead` dead letters (undeliverable messages).
+    """Expectation `mail`: every message was delivered once, except exactly `dead` dead letters (undeliverable).
 
     A lost idle notice is no failure. A message stored after its recipient finished waits for a resume; it is not lost.
     """

@@ -143,7 +143,7 @@ class _ScenarioExecution:
     _watch: SessionWatch | None = None
 
     async def run(self) -> None:
-        """Run the command of each step in order; before the next one, wait a limited time for all processes to end."""
+        """Run the commands of all steps and resumes in order; between two, wait a limited time for processes to end."""
         for number, action in enumerate(self._scenario.actions):
             if isinstance(action, IoFault) and action.when is None:
                 self._add_io_fault(action, number)

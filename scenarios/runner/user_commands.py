@@ -28,7 +28,7 @@ SHOWN = 200
 def step_command(
     step: ScenarioStep, scenario: Scenario, environment: ScenarioEnvironment, session: SessionDirectory | None
 ) -> list[str]:
-    """Return the command line of *step*; its `resume` and `mail` refer to *session*, the session started last."""
+    """Return the command line of *step*; all steps except `run` refer to *session*, the session started last."""
     streaming = _streaming(environment.script)
     if step.action == "run":
         team = () if scenario.team is None else ("--team", str(environment.team))
@@ -45,7 +45,7 @@ def step_command(
 def second_session_command(
     name: str, scenario: Scenario, environment: ScenarioEnvironment, before: SessionDirectory
 ) -> list[str]:
-    """Return the command line that starts the additional session *name*; `{{session}}` in its task becomes *before*."""
+    """Return the command of the additional session *name*; `{{session}}` in its task becomes the id of *before*."""
     other = scenario.sessions[name]
     task = other.task.replace("{{session}}", before.id)
     return own_program("run", task, *scenario.options, *_streaming(environment.script_of(name)))

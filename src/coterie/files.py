@@ -164,7 +164,7 @@ class BlockFile:
 
     @classmethod
     def create(cls, path: Path, size: int) -> "BlockFile":
-        """Create a durable file of *size* zero bytes, rounded up to whole blocks. Raises `OSError`.
+        """Create and open a durable file filled with zeros: *size* bytes, rounded up to whole blocks. Raises `OSError`.
 
         An exclusive `flock` is held from before the file appears at *path* until it is closed, so that other processes
         see whether the writer still lives.
@@ -233,7 +233,7 @@ def restore_bytes(path: Path, pieces: Sequence[tuple[int, bytes]]) -> None:
 
 
 def sync_directory(directory: Path, *, dir_fd: int | None = None) -> None:
-    """Flush *directory*, so that created, renamed and deleted names survive a power cut. Raises `OSError`."""
+    """Flush *directory* (or *dir_fd*), so that new, renamed and deleted names survive a power cut. Raises `OSError`."""
     if dir_fd is not None:
         _fsync(dir_fd, directory)
         return
@@ -258,7 +258,7 @@ def check_record(line: bytes) -> None:
 
 
 def unframe_record(line: bytes) -> bytes:
-    """Return the JSON object of *line*, a framed record without its newlines. Raises `ValueError` as `check_record`."""
+    """Return the JSON object of *line*, a framed record without its newlines. Raises `ValueError` if damaged."""
     check_record(line)
     return line[:-_CHECKSUM_SIZE] + b"}"
 

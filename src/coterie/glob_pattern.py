@@ -61,7 +61,7 @@ def _expand(pattern: str) -> Iterator[str]:
 
 
 def _choices(pattern: str, start: int) -> tuple[list[str], int]:
-    """Return the choices in the braces that open at index *start*, and the index after the closing brace."""
+    """Return the choices in the braces at index *start*, and the index after them. Raises `ValueError` if unclosed."""
     depth, begin = 0, start + 1
     choices: list[str] = []
     for index in range(start, len(pattern)):

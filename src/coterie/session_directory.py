@@ -104,7 +104,7 @@ class SessionDirectory:
 
     @classmethod
     def newest(cls, project: Path) -> "SessionDirectory":
-        """Load the last created session of *project*, even if another was resumed later. Raises `ConfigInvalid`."""
+        """Load the last created (not resumed) session of *project*. Raises `ConfigInvalid` if none or unreadable."""
         sessions = _sessions(project_slug(project))
         if not sessions:
             raise ConfigInvalid("session", f"{project} has no session yet; start one with `coterie run`")
@@ -154,7 +154,7 @@ def list_session_ids() -> list[str]:
 
 
 def project_slug(project: Path) -> str:
-    """Return the directory name for a project below `COTERIE_HOME`: its path, with `-` for all special characters."""
+    """Return the directory name of a project in `COTERIE_HOME/projects`: its path, with `-` for special characters."""
     return re.sub(r"[^A-Za-z0-9]", "-", str(project.resolve()))
 
 

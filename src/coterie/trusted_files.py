@@ -42,7 +42,7 @@ class _TrustRecord:
             replace_file(self.path, f"{record}\n".encode(), mode=0o600)
 
     def _load(self) -> list[str]:
-        """Return the recorded entries. Raises `ConfigInvalid` if the file cannot be read."""
+        """Return the recorded entries, none if the file is missing. Raises `ConfigInvalid` if it cannot be read."""
         try:
             record = json.loads(self.path.read_bytes())
         except FileNotFoundError:

@@ -86,7 +86,7 @@ async def test_unnamed_agents_get_different_names_and_invalid_starts_the_solutio
     invalid = {
         'subagent_type: "explorer"': "explore",
         'name: "../x"': "a name has A-Z",
-        'name: "main"': "An agent main is already running",
+        'name: "main"': "The agent main has not ended",
     }
     starts = [
         f'{{Agent: {{description: "d", prompt: "p", {each}}}}}' for each in (*invalid, *["subagent_type: explore"] * 3)

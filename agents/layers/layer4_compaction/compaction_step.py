@@ -45,7 +45,7 @@ from coterie.memory.layer_settings import CompactionSettings
 LISTED = 200
 """Maximum number of lost terms (paths, names, numbers missing in the new context) in a `Compacted` event."""
 SEARCHED = 8_000
-"""Number of first characters of each removed message searched for lost terms; a long listing has too many terms."""
+"""Number of first characters searched for lost terms in each of the last removed messages; later ones are ignored."""
 
 
 def commit_compaction(
@@ -150,7 +150,7 @@ class CompactionStep:
     _breaker: CircuitBreaker | None = attrs.field(default=None, init=False)
 
     async def before_call(self, agent: Agent) -> None:
-        """Compact the conversation at the token threshold `compact`, unless a hook objects. Raises `OSError`."""
+        """Compact the conversation from the token threshold `compact` on, unless a hook objects. Raises `OSError`."""
         is_time = agent.meter.tokens(agent.conversation) >= agent.meter.thresholds.compact
         if is_time and not await self.objection(agent, "threshold"):
             await self.compact(agent, "threshold")

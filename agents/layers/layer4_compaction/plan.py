@@ -56,7 +56,7 @@ class CompactionJob:
     overflow: PromptTooLong | None
     messages: Messages
     sizes: Sequence[int]
-    """Estimated tokens of each message in `messages` if it is kept, without thinking, which the model loses then."""
+    """Estimated tokens of each message in `messages` if it stays; without thinking, which the model then loses."""
     tokens: int
     """Tokens of the conversation before the compaction, as reported by the API, with an estimate of newer blocks."""
     room: int

@@ -144,7 +144,7 @@ def _blocks(plan: CompactionPlan, parts: SummaryParts, missing: Sequence[str]) -
 
 
 def _before(messages: Messages) -> list[Message]:
-    """Return the kept *messages* before the summary; add a short reply if the last one has tool calls but no thinking.
+    """Return *messages*, kept before the summary; add a short reply if the last reply has tool calls but no thinking.
 
     The API would reject a continuation of tool calls whose thinking blocks an earlier compaction or clearing removed.
     """
@@ -165,7 +165,7 @@ PREVIEW = 1_000
 def rebuild_truncated(
     job: CompactionJob, plan: CompactionPlan, parts: SummaryParts, directory: Path
 ) -> RebuiltConversation:
-    """Return the conversation after *plan*, with long texts moved to files until it fits into the context window.
+    """Return the conversation after *plan*, with long texts moved to files until it has at most `job.room` tokens.
 
     Only the beginning of such a text and the path of its file below *directory* stay. The conversation may still be too
     long. Blocks on the disk. Raises `OSError`.

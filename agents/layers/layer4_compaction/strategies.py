@@ -46,7 +46,7 @@ class CircuitBreaker:
 TRIES = 3
 """Maximum number of retries of a summary request that is too long; each retry omits more of the oldest messages."""
 SHARE = 0.2
-"""Fraction of the tokens that each retry omits, if the API does not report by how much the prompt is too long."""
+"""Fraction of the tokens that each retry omits in addition, if the API does not report the excess of the prompt."""
 WHOLE = frozenset({"end_turn", "stop_sequence"})
 LEFT_OUT = "The oldest part of this conversation was removed here, because it was too long."
 

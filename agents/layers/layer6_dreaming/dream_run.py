@@ -98,7 +98,7 @@ def recent_sessions(directory: Path, clock: Clock) -> list[SessionActivity]:
 
 
 def lines_of(sessions: Sequence[Path]) -> ReferenceExists:
-    """Return a function of session, agent and line number: True if that transcript in *sessions* has the line."""
+    """Return a function of session, agent and line number: True if that agent's transcript in *sessions* has it."""
     by_name = {session.name: session for session in sessions}
 
     def count(session: str, agent: str) -> int:

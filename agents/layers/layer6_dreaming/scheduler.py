@@ -26,7 +26,7 @@ class DreamScheduler(BackgroundTask[Dreamer]):
     """State, cost and last turns of the running dream, or of the last one; None before the first dream."""
 
     async def before_end(self) -> None:
-        """Wait for a running dream, up to `drain` seconds; the agent's end then cancels it, and no memory changes."""
+        """Wait up to `drain` seconds for a running dream; after that it is cancelled, and changes no memory."""
         await self.drain(self._dreamer.settings.drain)
 
     def on_run_finished(self) -> None:

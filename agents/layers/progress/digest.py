@@ -110,7 +110,7 @@ class Digest:
         return self._tokens + self._new_tokens
 
     def read(self, agent: Conversation) -> None:
-        """Add the new segments (blocks) of the conversation *agent* to the next request, also after a rewrite."""
+        """Add lines for new blocks of the conversation *agent* to the next request; keep only the newest if many."""
         start = self._next if agent.epoch == self._epoch else self._find_start(agent)
         for index in range(start, len(agent)):
             segment = agent.prefix[index]

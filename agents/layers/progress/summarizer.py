@@ -89,7 +89,7 @@ class ProgressSummarizer:
     async def summarize_once(self) -> None:
         """Let the small model summarise the agent's work if it is busy and did something new; failures become events.
 
-        Cancellation leaves the new work to the next summary.
+        Does nothing before the agent has `MESSAGES` messages. Cancellation leaves the new work to the next summary.
         """
         self._digest.read(self._agent.conversation)
         last = self._agent.conversation.prefix.last

@@ -13,7 +13,7 @@ from coterie.agents.loop.model.reply import Reply
 
 BREAK_SHARE = 0.05
 TOKENS = 2_000
-"""A fall of the tokens read from the cache by more than this is reported, if it also exceeds `BREAK_SHARE`."""
+"""A fall of the tokens read from the cache by more than this is reported, if it is also over `BREAK_SHARE` of them."""
 
 
 @attrs.frozen(kw_only=True)

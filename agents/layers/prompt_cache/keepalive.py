@@ -46,7 +46,7 @@ class KeepalivePlan:
 
 
 def keepalive_plan(model: Model, *, prefix_tokens: int, ttl: Ttl, has_thinking: bool = True) -> KeepalivePlan:
-    """Return what it costs to refresh a cached prefix, and to lose it: 0 if the prefix is too short to be cached."""
+    """Return what it costs to refresh a cached prefix, and to lose it; the loss is 0 if it is too short to cache."""
     written = Usage(write_5m=prefix_tokens) if ttl == "5m" else Usage(write_1h=prefix_tokens)
     is_cacheable = prefix_tokens >= model.cache_minimum
     read = model.cost(Usage(read=prefix_tokens) if is_cacheable else Usage(input=prefix_tokens))

@@ -40,9 +40,9 @@ class MarkerHistory:
     """Positions of earlier cache markers (`cache_control`) in a conversation, as indexes of its segments (blocks)."""
 
     previous: int | None = None
-    """Last segment known to end a cache entry, mostly the last marker of the last answered request; None if unknown."""
+    """Index of the last block known to end a cache entry, mostly that of the last answered request; None if unknown."""
     shared: int | None = None
-    """In a fork (has its parent's conversation) before a reply: last markable segment before its task; else None."""
+    """Until a fork (copy of its parent) gets a reply: index of the last markable block before its task; else None."""
 
 
 @attrs.frozen(kw_only=True)

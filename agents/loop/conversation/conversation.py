@@ -63,7 +63,7 @@ class Conversation:
 
     @property
     def shared_hash(self) -> bytes | None:
-        """Hash of the first part, which other agents may send too; None if this agent sent it since the last rewrite.
+        """Hash of the first part, which other agents may send too; None if empty or sent by this agent since a rewrite.
 
         A fork (agent that continues its parent's conversation) shares all but its directive (task) with its siblings.
         Any other agent shares its tools and system prompt with all agents of its type.
@@ -117,7 +117,7 @@ class Conversation:
         return Conversation(self.prefix, self.epoch, self.marks)
 
     def fork_with(self, placeholder: str, directive: str) -> "Conversation":
-        """Return a copy with one more user message: *placeholder* as result of each open tool call, then *directive*.
+        """Return a copy with a new user message: *placeholder* as result of each pending tool call, then *directive*.
 
         Copies with the same placeholder differ only in *directive*, the task of a sub-agent. The first request of each
         has a cache marker (`cache_control`) before the directive, so that they share a cache entry.

@@ -24,7 +24,7 @@ What = Literal[
     "result", "edit", "summary", "words", "standing", "skills", "files",
 ]  # fmt: skip
 """Kind of content of a block. context: text before the task; human: later user text; recalled: memories; directive: a
-fork's task; said: model text; edit: deletion of results; news: notices; from summary on: written by a compaction."""
+fork's task; said: model text; edit: deletion of results; news: other text; from summary on: written by a compaction."""
 Layer = Literal[
     "layer 1 stored", "layer 2 cleared", "layer 2 cache edit", "layer 2 cut from cache", "layer 3 notes",
     "layer 4 summary", "layer 4 chunks", "layer 4 rule", "restored", "kept", "loop closed",

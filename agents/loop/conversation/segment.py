@@ -16,7 +16,7 @@ CLOSING: dict[Section | None, bytes] = {None: b"", "tools": b"]", "system": b"]"
 
 @attrs.frozen(kw_only=True)
 class Segment:
-    """One tool definition, system block or message block at its place in a conversation. Immutable; forks share it."""
+    """One tool definition, system block or message block at its place in a conversation. Immutable; copies share it."""
 
     section: Section
     role: Role | None

@@ -16,13 +16,13 @@ OPEN_MAIL = 50
 Trigger = Literal["threshold", "overflow", "manual"]
 """Reason of a compaction. threshold: nearly full context; overflow: too long for the API; manual: user request."""
 Way = Literal["notes", "summary", "chunks", "rule"]
-"""Source of a compaction's summary. notes: session notes; summary, chunks: one or more model calls; rule: none."""
+"""Source of a compaction's summary. notes: session notes; summary, chunks: one, several model calls; rule: no call."""
 Part = Literal["context", "summary", "words", "standing", "skills", "files"]
 """Content of a block that a compaction wrote. context: instructions; words: user texts; standing: team, tasks, mail."""
 
 
 class MarksRecord(msgspec.Struct, tag_field="kind", tag="marks"):
-    """Record of the current cache marker positions (see `MarkerHistory`), mostly written after an answered request."""
+    """Record of the positions of earlier cache markers (`MarkerHistory`), mostly written after an answered request."""
 
     v: int = VERSION
     previous: int | None = None
@@ -74,13 +74,13 @@ class Boundary(msgspec.Struct, kw_only=True):
 
 
 class EpochRecord(msgspec.Struct, tag_field="kind", tag="epoch"):
-    """Record of an epoch (new or rewritten conversation): it keeps first blocks of the old one and adds the listed."""
+    """Record of an epoch (new or rewritten conversation): number of first blocks kept, and the blocks after them."""
 
     v: int
     epoch: int
     header: msgspec.Raw
     keep: int
-    """Number of segments at the start of the old conversation that the new one takes over; 0 for a new conversation."""
+    """Number of blocks at the start of the old conversation that the new one takes over; 0 for a new conversation."""
     tools: list[msgspec.Raw]
     system: list[msgspec.Raw]
     messages: list[EpochMessage]
@@ -131,7 +131,7 @@ class StateRecord(msgspec.Struct, tag_field="kind", tag="state", kw_only=True):
     seen: dict[str, str]
     """Path -> version (hash of the content) of the files that the model has read since the last record."""
     directory: str | None
-    """New working directory of the agent's shell; None if it has not changed since the last record."""
+    """New working directory of the agent's shell, relative to its project directory; None if it has not changed."""
     skills: list[UsedSkill] = []
     """Skills that were loaded since the last record, in the order of loading."""
     at: float = 0.0
@@ -162,7 +162,7 @@ class MailRecord(msgspec.Struct, tag_field="kind", tag="mail", kw_only=True):
     at: float = 0.0
 
     def update(self, open_mail: Mapping[str, UnansweredMessage]) -> dict[str, UnansweredMessage]:
-        """Return *open_mail* without the messages in `answered`, with those in `open`; only the newest OPEN_MAIL."""
+        """Return the unanswered messages *open_mail* without those in `answered`, plus `open`; only the newest 50."""
         left = {id_: mail for id_, mail in open_mail.items() if id_ not in self.answered}
         left |= {mail.id: mail for mail in self.open}
         return dict(list(left.items())[-OPEN_MAIL:])

@@ -1,4 +1,4 @@
-"""Forks (agents that start with the conversation of their parent): their fork point, its file, their conversation."""
+"""Forks (agents that start with their parent's conversation), and files with the parent's state (fork points)."""
 
 from pathlib import Path
 

@@ -33,7 +33,7 @@ class PrefixDiffers(AgentError):
     index: int | None
     """Index of the first segment (block) that differs; None if the key headers (model and parameters) differ."""
     detail: str
-    """Type and size of the segments that differ, or the key header of the fork."""
+    """Type and size of the blocks that differ, or the key header (model and request parameters) of the fork."""
 
     def __str__(self) -> str:
         where = "the key header" if self.index is None else f"segment {self.index}"
@@ -106,7 +106,7 @@ class ForkPoint(ParentState):
             meter.resume(known, len(self.prefix), self.epoch)
 
     def check(self, prefix: Prefix) -> None:
-        """Raise `PrefixDiffers`, with the first difference, unless *prefix* (of a fork) begins with `prefix`."""
+        """Raise `PrefixDiffers`, with the first difference, unless a fork's *prefix* begins with this `prefix`."""
         check_hashes(_hashes(self.prefix), prefix, self.prefix.segments)
 
     def to_bytes(self) -> bytes:

@@ -32,7 +32,7 @@ class HelperStart:
     cached: int | None
     """Tokens of `conversation` that are in the prompt cache; None if unknown."""
     known: Mapping[Path, bytes] = attrs.field(factory=dict)
-    """Content by path of files that the directive quotes; the helper may edit them without reading them first."""
+    """Content by path of files that the helper's prompt quotes; the helper may edit them without reading them first."""
     memory: WritableMemory | None = None
     """Memory files that the helper may change; None if it changes no memories."""
 

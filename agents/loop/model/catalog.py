@@ -132,7 +132,7 @@ def load_models(*overlays: Path) -> ModelTable:
 
 @functools.cache
 def known_models() -> ModelTable:
-    """Return the built-in table of models, overridden by the user's file. The files are read once in each process."""
+    """Return the built-in table of models, overridden by file `$COTERIE_MODELS` or the user's `models.toml`; cached."""
     named = os.environ.get(MODELS_FILE_VARIABLE)
     path = Path(named) if named else home_directory() / "models.toml"
     return load_models(path) if named or path.exists() else load_models()
@@ -170,5 +170,5 @@ def _model(id: str, row: Mapping[str, Any], source: str) -> Model:  # noqa: A002
 
 
 def has_model_key() -> bool:
-    """Return True if an environment variable contains an API key for the model."""
+    """Return True if the environment has credentials of the API: `ANTHROPIC_API_KEY` or `ANTHROPIC_AUTH_TOKEN`."""
     return any(os.environ.get(name) for name in MODEL_KEY_VARIABLES)

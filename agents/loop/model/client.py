@@ -51,7 +51,7 @@ class RetryPolicy:
 
 
 CALL_FAILURES = (BudgetSpent, ModelError, ReplyMalformed, ControlLost)
-"""Errors of a model call that background work reports as an event; `ControlLost` (no root) also ends the agent."""
+"""Errors of a model call that background work reports as an event; `ControlLost` (root gone) also ends the agent."""
 CLOSING = 2.0
 """Maximum seconds for closing the response of a call that has ended or was cancelled."""
 

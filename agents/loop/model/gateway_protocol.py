@@ -91,7 +91,7 @@ class LocalGateway:
 
     @asynccontextmanager
     async def admit(self, intent: CallIntent) -> AsyncIterator[Permit]:
-        """Wait while too many calls run or a pause lasts, then yield a permit. Raises `BudgetSpent`; see `Gateway`."""
+        """Wait while too many calls run or a pause lasts, then yield a permit. Raises `BudgetSpent` if over budget."""
         holder = object()
         await self._slots.acquire_on_behalf_of(holder)
         try:

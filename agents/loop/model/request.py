@@ -26,7 +26,7 @@ class ModelRequest(CallFacts):
     body: tuple[bytes, ...] = attrs.field(converter=_chunks)
     """JSON body in chunks, to be sent one after another; a plain bytes object becomes one chunk."""
     turn: int = 1
-    """Number of the agent's turn; for most background work, of its request with this purpose. A retry keeps it."""
+    """Number of the agent's turn; most background calls are counted from 1 by purpose instead. A retry keeps it."""
     api_version: str | None = None
     """Value of the HTTP header `anthropic-version`; None for the SDK's default."""
     betas: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Token usage of one model call, as the API reports it."""
+"""Token usage of model calls, as the API reports it."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -16,11 +16,11 @@ class Usage:
     input: int = 0
     """Input tokens that were neither read from nor written to the prompt cache, at the normal price."""
     read: int = 0
-    """Input tokens read from the cache."""
+    """Input tokens read from the prompt cache."""
     write_5m: int = 0
-    """Input tokens written to the cache with a time to live of five minutes."""
+    """Input tokens written to the prompt cache with a time to live of five minutes."""
     write_1h: int = 0
-    """Input tokens written to the cache with a time to live of one hour."""
+    """Input tokens written to the prompt cache with a time to live of one hour."""
     output: int = 0
 
     @property

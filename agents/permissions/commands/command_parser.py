@@ -172,7 +172,7 @@ class _CommandParser(WordReader):
         return found + draft.finish()
 
     def substitute(self, script: str | None) -> None:
-        """Parse a substitution and add its commands to `substituted`; see `WordReader.substitute`."""
+        """Add the commands of a substitution, *script* or if None the text from here to `)`, to `substituted`."""
         if self.depth >= MAX_NESTING:
             self.mark_unknown(f"over {MAX_NESTING} substitutions in one another")
             self.at = len(self.text)

@@ -37,8 +37,8 @@ DefinitionCommands(
     noun="agent",
     article="an",
     listing="List the agent types that can be used in the current directory.\n\n"
-    "An agent type is a file with the prompt, the tools and the model of an agent. The list shows model, tools and "
-    "description of each type, grouped by the directory of the files.",
+    "An agent type is a file with the prompt, the tools and the model of an agent. The list shows name, model, tools "
+    "and description of each type, grouped by the directory of the files. Invalid files are not listed.",
     key="definitions",
     expected="a definition file, or a directory of them",
     load=load_definitions,

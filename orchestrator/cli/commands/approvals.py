@@ -30,7 +30,7 @@ from coterie.suggestions import did_you_mean
 SHOWN = 80
 """Maximum characters of an agent's name, and of the first line of a plan or a tool call, in the list."""
 LONGEST_FEEDBACK = 20_000
-"""Maximum characters of feedback, so that the request to the session's process fits into one frame of the socket."""
+"""Maximum characters of feedback, so that the request to the session's process fits into one socket message."""
 
 
 @attrs.frozen(kw_only=True)
@@ -106,7 +106,7 @@ _session = click.option(
     "-s",
     metavar="ID",
     shell_complete=complete_session,
-    help="Session of the request.  [default: search all running sessions]",
+    help="Session of the request: its id, or first characters of it.  [default: search all running sessions]",
 )
 _json = json_option("approvals")
 
@@ -146,7 +146,7 @@ def list_open_approvals(*, session: str | None, is_all: bool, is_json: bool) -> 
 def show(*, id_: str, session: str | None, is_json: bool) -> None:
     """Show the request ID in full: the agent, the whole plan or tool call, and the answer if there is one.
 
-    `coterie approvals list` shows the ids of requests, such as plan-1.
+    `coterie approvals list` shows the ids of requests, such as plan-1. Give --session if the session has ended.
     """
     found = _find(id_, session)
     print_result(found.row(), [_details(found)], is_json=is_json)
@@ -160,7 +160,8 @@ def show(*, id_: str, session: str | None, is_json: bool) -> None:
 def approve(*, id_: str, feedback: str, session: str | None, is_json: bool) -> None:
     """Approve the request ID of an agent: the agent then carries out its plan, or this one tool call.
 
-    `coterie approvals list` shows the ids of requests, such as plan-1. The session must be running.
+    `coterie approvals list` shows the ids of requests, such as plan-1. Exits 2 if the session is not running,
+    or the request was answered before.
     """
     _decide(DecideApproval(id=id_, approve=True, feedback=_checked(feedback)), session, is_json=is_json)
 
@@ -179,7 +180,8 @@ def approve(*, id_: str, feedback: str, session: str | None, is_json: bool) -> N
 def reject(*, id_: str, feedback: str, session: str | None, is_json: bool) -> None:
     """Reject the request ID of an agent: the agent makes another plan, or continues without the tool call.
 
-    `coterie approvals list` shows the ids of requests, such as plan-1. The session must be running.
+    `coterie approvals list` shows the ids of requests, such as plan-1. Exits 2 if the session is not running,
+    or the request was answered before.
     """
     if not feedback.strip():
         raise UsageRefused("--feedback is missing; name the mistake and the remedy for the agent")
@@ -206,7 +208,7 @@ def _decide(request: DecideApproval, name: str | None, *, is_json: bool) -> None
 
 
 def _find(id_: str, name: str | None, *, is_to_decide: bool = False) -> ListedApproval:
-    """Find the request *id_*; with *is_to_decide* prefer an open one. Raises `UsageRefused` for none, or several."""
+    """Find *id_* of session *name* or any running one, open if *is_to_decide*; `UsageRefused` for none or several."""
     every, _ = _find_all(name)
     found = [each for each in every if each.approval.id == id_]
     if is_to_decide and len(found) > 1:

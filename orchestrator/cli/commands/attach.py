@@ -31,7 +31,7 @@ ENDS = {
 
 @click.command()
 @click.argument("session", shell_complete=complete_session)
-@click.option("--agent", metavar="NAME", help="Show only this agent and the agents that it started.")
+@click.option("--agent", metavar="NAME", help="Show only this agent and, in the table, the agents it started.")
 def attach(*, session: str, agent: str | None) -> None:
     """Watch SESSION while it runs: its agents, their messages and costs; answer its requests for approval.
 
@@ -41,8 +41,8 @@ def attach(*, session: str, agent: str | None) -> None:
     all keys, also those that approve or reject a request. Without a terminal, events are printed line by line, and no
     request can be answered. If SESSION has ended, its last state is shown.
 
-    Exits 0 after `q`, else with the exit code of the session: 0 if its task is done, 1 if it failed, 3 if its budget is
-    spent, 5 if no model could be reached.
+    Exits 0 after `q`, 130 after Ctrl-C or if the session was interrupted; else 0 if the task of the session is done, 1
+    if it failed, 3 if its budget is spent, 5 if no model could be reached.
     """
     found = SessionDirectory.find(session)
     check_agent(found, agent)
@@ -102,7 +102,7 @@ class _Attachment:
             scope.cancel()
 
     async def _print(self) -> None:
-        """Print past and new events until cancelled; then print the events that were recorded before that."""
+        """Print past and new events until cancelled, then those still unread; set `_is_unread` if stdout was closed."""
         async with open_follower(self.session.directory, self.agent) as follower:
             try:
                 try:
@@ -127,7 +127,7 @@ class _Attachment:
 
 
 async def _wait_for_end(root: RootIdentity, scope: trio.CancelScope) -> None:
-    """Wait until the session's root process *root* has ended, then cancel *scope*."""
+    """Wait until *root*, the session's root (supervisor process), has ended, then cancel *scope*."""
     with root.open_handle() as handle:
         if handle is not None:
             await handle.wait_ended()

@@ -38,7 +38,7 @@ PATIENCE = 2.0
     help="Summarise message N and all later ones. Cannot be used with --up-to.",
 )
 @click.option("--up-to", "behind", type=click.IntRange(1), metavar="N", help="Summarise the messages before message N.")
-@script_option("no Anthropic API key is needed; only if the session is not running")
+@script_option("no Anthropic API key is needed; no effect while the session runs")
 @json_option()
 def compact(
     *, session: str, agent: str, first: int | None, behind: int | None, script: Path | None, is_json: bool
@@ -50,7 +50,8 @@ def compact(
     every message. The summary usually costs a model call.
 
     SESSION is a session id from `coterie list`, or the first characters of it; it need not be running. An agent that
-    is at work is compacted before its next model call. Exits 1 if there was nothing to compact or no summary was made.
+    is at work is compacted before its next model call. Exits 1 if there was nothing to compact or no summary was made,
+    5 if there is no API key and no --script for a session that is not running.
     """
     if first is not None and behind is not None:
         raise click.UsageError("--from and --up-to cannot be used together; give one of them")
@@ -80,7 +81,7 @@ def compact(
 
 
 async def _ask(root: RootIdentity, request: CompactAgent) -> CompactionDone | NotCompacted:
-    """Ask the session's root process for a compaction. Raises `ConfigInvalid` if it refuses or does not answer."""
+    """Ask the root (supervisor) to compact; print a notice if slow. Raises `ConfigInvalid` if refused or unanswered."""
     refusal: ConfigInvalid | None = None
 
     async def print_wait_notice() -> None:

@@ -68,7 +68,7 @@ class DefinitionCommands(Generic[Item]):
             f"Check that the {self.noun} files in PATH are valid.\n\n"
             f"PATH is {self.expected} [default: all {self.noun} files that apply in the current directory]. Prints one "
             f"line for each problem, and the number of errors and warnings. Exits 1 if there is an error: a file that "
-            f"cannot be used as {self.article} {self.noun}."
+            f"cannot be used as {self.article} {self.noun}. Exits 2 if PATH cannot be read."
         )
 
         @group.command("list", help=self.listing)

@@ -33,7 +33,8 @@ def doctor(*, is_fixing: bool, session: str | None, is_json: bool) -> None:
 
     Checks for processes of sessions that have ended, stale sockets and temporary files, damaged files, mail that no
     agent will read, and invalid settings, agent files and skills of the project. Prints each problem with its repair,
-    and the sandboxes that this machine supports. Nothing is changed without --fix.
+    and the sandboxes that this machine supports. Nothing is changed without --fix. ID is a session id from `coterie
+    list`, or the first characters of it.
 
     Exits 1 if there are problems, even if all of them were fixed. Findings that are marked as harmless do not count.
     """

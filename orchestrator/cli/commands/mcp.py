@@ -41,7 +41,7 @@ def list_servers(*, is_json: bool) -> None:
 
     An MCP server is a program or a web address that gives agents more tools. The list shows where a server is
     configured, its command or address, and if it needs approval. Invalid entries of the configuration are printed to
-    standard error.
+    standard error, or with --json as part of the output.
     """
     found = load_servers(Path.cwd())
     if is_json:
@@ -63,8 +63,8 @@ def list_servers(*, is_json: bool) -> None:
 def approve(*, names: Sequence[str], is_all: bool, is_json: bool) -> None:
     """Allow agents to use the MCP servers NAMES of the project in the current directory.
 
-    A server that a project brings runs only after approval, because it may be any program. Give NAMES from `coterie mcp
-    list`, or --all. Approve again after the configuration of a server has changed.
+    A server that a project brings runs only after approval, because it may be any program. Give either NAMES from
+    `coterie mcp list` or --all. Approve again after the configuration of a server has changed.
     """
     if is_called_by_agent():
         raise UsageRefused("an agent cannot approve MCP servers; ask the user to run `coterie mcp approve`")
@@ -89,8 +89,8 @@ def approve(*, names: Sequence[str], is_all: bool, is_json: bool) -> None:
 def test(*, names: Sequence[str], is_json: bool) -> None:
     """Start the MCP servers NAMES, list the tools that they offer, and stop them.
 
-    Give NAMES from `coterie mcp list` [default: all servers that need no approval]. A server that needs approval is not
-    started. Exits 1 if a server cannot be started or does not list its tools.
+    Give NAMES from `coterie mcp list` [default: all servers that need no approval]. Exits 1 if a server cannot be
+    started or does not list its tools; 2, and starts none, if one of NAMES needs approval.
     """
     from coterie.orchestrator.mcp.host_process import ServerCheck, check_servers  # noqa: PLC0415 - imports trio
 

@@ -25,16 +25,16 @@ STDOUT = "-"
     "-o",
     type=click.Path(allow_dash=True),
     metavar="FILE",
-    help="Write to FILE, or to standard output if FILE is -.  [default: coterie-ID.html in the current directory]",
+    help="Write to FILE; - is standard output.  [default: coterie-SESSION-ID.html in the current directory]",
 )
 @click.option("--force", is_flag=True, help="Overwrite FILE also if it is another file than an older report.")
-@json_option("report", "Print the content of the report as JSON instead of writing a file")
+@json_option("report", "Print the content of the report as JSON instead of writing a file; not with --output")
 def report(*, session: str | None, output: str | None, force: bool, is_json: bool) -> None:
     """Write an HTML file that shows the agents, messages, tool calls and costs of SESSION.
 
     SESSION is a session id from `coterie list`, or the first characters of it [default: newest session of this
-    directory]. A browser shows the file without a network. An older report in the same file is overwritten. Exits 1
-    if a file of the session cannot be read; the report is written without it and names it.
+    directory]. A browser shows the file without a network. An older report in the same file is overwritten. Prints the
+    path of the file. Exits 1 if a file of the session cannot be read; the report is written without it and names it.
     """
     if is_json and output is not None:
         raise click.UsageError("--json and --output cannot be used together; --json prints to standard output")

@@ -15,11 +15,10 @@ from coterie.agents.loop.model.catalog import known_models
 from coterie.agents.settings import Mode, Settings
 from coterie.orchestrator.cli.completion_candidates import (
     complete_agent_type,
-    complete_model,
     complete_session,
     complete_task,
 )
-from coterie.orchestrator.cli.shared_options import require_model, script_option
+from coterie.orchestrator.cli.shared_options import model_option, require_model, script_option
 from coterie.orchestrator.settings.settings_loader import apply_definition, load_settings
 from coterie.session_directory import COORDINATOR, SandboxMode, SessionDirectory
 
@@ -85,7 +84,7 @@ def _shared_options(function: Callable[..., None]) -> Callable[..., None]:
             default="text",
             show_default=True,
             help="text: print the work as it goes on; json: print one JSON summary at the end; stream-json: print "
-            "one JSON event per line, see docs/events.md.",
+            "one JSON event per line, see docs/events.md. -p has an effect only with text.",
         ),
         click.option(
             "--max-turns",
@@ -96,34 +95,36 @@ def _shared_options(function: Callable[..., None]) -> Callable[..., None]:
             "--max-budget-usd",
             type=_Dollars(),
             help="Spend at most this much on model calls of the session, resumes included. The session ends with exit "
-            "code 3 before a call that could cost more.  [default: no limit]",
+            "code 3 before a call that could cost more.  [default: no limit, or that of a resumed session]",
         ),
         click.option(
             "--permission-mode",
             type=click.Choice(get_args(Mode)),
             help="Choose which tool calls run without asking you. default: reading in the working directory; "
             "acceptEdits: also editing there; plan: reading only, and all else is denied; dontAsk: as default, but "
-            "deny instead of asking; bypassPermissions: all.  [default: default]",
+            "deny instead of asking; bypassPermissions: all. If you cannot be asked (no terminal, -p, JSON), the call "
+            "is denied; with --detach it waits for `coterie approvals`.  [default: default]",
         ),
         click.option(
             "--sandbox",
             type=click.Choice(get_args(SandboxMode)),
             help="Limit the files and the network that shell commands of agents can reach; see docs/sandbox.md.  "
-            "[default: none]",
+            "[default: none, or that of a resumed session]",
         ),
         script_option("no Anthropic API key is needed"),
         click.option(
             "--detach",
             "is_detached",
             is_flag=True,
-            help="Start the session in the background and return; watch it with `coterie attach`.",
+            help="Start the session in the background, print its id and return; watch it with `coterie attach`.",
         ),
         click.option(
             "--live/--no-live",
             "is_live",
             default=None,
-            help="Show a table of all agents that is updated as they work.  [default: for a team, if the terminal has "
-            "at least 60 columns and 15 rows]",
+            help="Show a table of all agents that is updated as they work, on a terminal; not with -p, JSON output or "
+            "--detach. `q` leaves it: the session continues, and the command exits with 0.  [default: for a team or a "
+            "coordinator, if the terminal has at least 60 columns and 15 rows]",
         ),
         click.option(
             "--bare",
@@ -139,13 +140,11 @@ def _shared_options(function: Callable[..., None]) -> Callable[..., None]:
 
 @click.command()
 @click.argument("task", required=False, shell_complete=complete_task)
-@click.option(
-    "--model", shell_complete=complete_model, help="Model id, or an alias such as sonnet or opus.  [default: sonnet]"
-)
+@model_option
 @click.option(
     "--agent",
     shell_complete=complete_agent_type,
-    help="Agent type: its prompt, tools and model; `coterie agents list` lists the types.",
+    help="Type of the first agent (prompt, tools, model), see `coterie agents list`. Not with --coordinator.",
 )
 @click.option(
     "--coordinator",
@@ -158,7 +157,8 @@ def _shared_options(function: Callable[..., None]) -> Callable[..., None]:
     "team_file",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Start the team of agents that the TOML file FILE describes; see docs/teams.md.",
+    help="Start the team that the TOML file FILE describes (docs/teams.md); TASK is for its first agent, the lead. "
+    "--agent and --coordinator are only for a lead without a type in FILE.",
 )
 @_shared_options
 def run(
@@ -172,9 +172,11 @@ def run(
 ) -> None:
     """Give TASK to an agent that works in the current directory, and print the agent's work and result.
 
-    The agent may start other agents. Without TASK, or if it is `-`, the task is read from standard input. Exits 0 if
-    the task is done, 1 if the run failed, 2 for a wrong option or setting, 3 if the budget is spent, 5 if no model
-    could be reached.
+    Without TASK, or if it is `-`, the task is read from standard input, unless that is a terminal. If there is no text,
+    the task is the `initialPrompt` of the agent type. The agent may start other agents. Settings can change the
+    defaults of options; see docs/settings.md. Exits 0 if the task is done, 1 if the run failed, 2 if an option or
+    setting is wrong or there is no task, 3 if the budget is spent, 5 if there is no API key or no model could be
+    reached, 130 after Ctrl-C. With --detach, exits 0 when the session has started.
     """
     options = _Options(**shared)
     if is_coordinator and agent not in (None, COORDINATOR):
@@ -213,7 +215,10 @@ def resume(*, session: str, message: str | None, **shared: Any) -> None:
     tool call that was interrupted is not repeated; the agent is told that it was interrupted.
 
     The session keeps its model and agent type, and its budget and sandbox unless --max-budget-usd or --sandbox is
-    given. Every other option has the default shown below. Exit codes are those of `coterie run`.
+    given. Every other option has the default shown below, or that of the settings. Without MESSAGE, a
+    session that has completed its task is refused. Exits 0 if the work is done, 1 if the run failed, 2 if SESSION is
+    refused or running or an option is wrong, 3 if the budget is spent, 5 if there is no API key or no model could be
+    reached, 130 after Ctrl-C. With --detach, exits 0 when the session has started.
     """
     options = _Options(**shared)
     require_model(options.script)

@@ -25,7 +25,7 @@ SHOWN = 60
 @click.option("--all", "is_all", is_flag=True, help=f"List all sessions.  [default: the newest {LISTED}]")
 @json_option("doctor")
 def list_sessions(*, is_all: bool, is_json: bool) -> None:
-    """List the sessions of all directories, newest first, with state, age, cost and task.
+    """List the sessions of all directories, newest first, with state, age, cost, directory and task.
 
     A session is one `coterie run` with all its agents and resumes; the id in the first column names it in other
     commands. Exits 1 if the files of a listed session cannot be read.

@@ -32,7 +32,7 @@ DefinitionCommands(
     article="a",
     listing="List the skills that can be used in the current directory.\n\n"
     "A skill is a SKILL.md file with instructions that an agent loads when it needs them. The list shows name and "
-    "description of each skill, grouped by the directory that contains the skills.",
+    "description of each skill, grouped by the directory that contains the skills. Invalid files are not listed.",
     key="skills",
     expected="a SKILL.md, its directory, or a directory of skills",
     load=load_skills,
@@ -49,8 +49,8 @@ DefinitionCommands(
 def show(*, name: str, is_json: bool) -> None:
     """Show a skill with all its fields and its text.
 
-    Prints description, file, arguments, the tools that it asks for, and the text. A skill is a file with instructions
-    that an agent loads when it needs them. `coterie skills list` lists the names.
+    Prints description, file, arguments, who can start it, the tools that it asks for, and the text. A skill is a file
+    with instructions that an agent loads when it needs them. `coterie skills list` lists the names.
     """
     found = load_skills(Path.cwd())
     skill = found.by_name.get(name)

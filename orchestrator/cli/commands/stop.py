@@ -44,7 +44,7 @@ def stop(*, session: str, agent: str | None, is_at_once: bool, is_json: bool) ->
     continues a stopped session. An agent that was stopped by name does not start again, not even if it gets a message.
 
     The command asks the agents to end, kills those that do not, and waits until the session has ended: 30 seconds, or
-    longer if the session says that its agents need longer. Exits 1 if the session is still running after that time.
+    longer if the session says that its agents need longer. Exits 1 if it still runs after that, 2 if it did not run.
     """
     if agent is not None and is_at_once:
         raise click.UsageError(
@@ -73,7 +73,7 @@ def background(*, session: str, agent: str, is_json: bool) -> None:
     """Let AGENT continue in the background, so that the agent that started it no longer waits for its result.
 
     The result of AGENT arrives later as a message to the agent that started it. SESSION must be running; it is a
-    session id from `coterie list`, or the first characters of it.
+    session id from `coterie list`, or the first characters of it. Exits 2 if SESSION or AGENT is not running.
     """
     found, root = _running(session)
     trio.run(send_request, root, MoveToBackground(name=agent))
@@ -82,7 +82,7 @@ def background(*, session: str, agent: str, is_json: bool) -> None:
 
 
 def _running(name: str) -> tuple[SessionDirectory, RootIdentity]:
-    """Return session *name* and its root process. Raises `UsageRefused` if no root of it accepts connections."""
+    """Return session *name* and its root (supervisor). Raises `UsageRefused` if no root accepts connections."""
     session = SessionDirectory.find(name)
     if (root := find_root(session)) is None:
         is_at_work = read_overview(session).state == "running"
@@ -102,9 +102,9 @@ async def _ask(session: SessionDirectory, root: RootIdentity) -> None:
 
 
 async def _kill(session: SessionDirectory, root: RootIdentity) -> None:
-    """Kill the root (supervisor process) and all processes of the session, and record that all agents have ended.
+    """Kill the root (supervisor) and all processes of the session, run repairs, and record that all agents have ended.
 
-    Raises `RepairFailed` if a process survives or the session was resumed, and `MailboxError` for the list of agents.
+    Raises `RepairFailed` if a process survives or the session was resumed, `MailboxError` if the record fails.
     """
     if await _end(session, root, signal.SIGKILL) is not None:
         raise RepairFailed(f"root process {root.pid} has not exited after SIGKILL; look at it with ps")
@@ -116,7 +116,7 @@ async def _kill(session: SessionDirectory, root: RootIdentity) -> None:
 
 
 async def _end(session: SessionDirectory, root: RootIdentity, number: int) -> float | None:
-    """Send signal *number* to the root and wait; return None if it exited, else the seconds that it had for this."""
+    """Send signal *number* to the root (supervisor) and wait; return None if it exited, else the seconds it had."""
     waiting = RootExit(root=root, timeout=PATIENCE)
 
     async def print_progress() -> None:

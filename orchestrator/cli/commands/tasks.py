@@ -89,7 +89,7 @@ def show(*, task_id: int, session: str | None, is_json: bool) -> None:
 def create(
     *, subject: str, description: str | None, blocked_by: tuple[int, ...], session: str | None, is_json: bool
 ) -> None:
-    """Add a task to the task list of a session. SUBJECT is its title, one line; agents of the session can claim it."""
+    """Add a task to the task list of a session, and print it. Agents can claim it. SUBJECT is its title, one line."""
     task_list = _open(session)
     blockers = tuple(map(TaskId, blocked_by))
     making = partial(task_list.create, subject, by=USER, description=description or "", blocked_by=blockers)
@@ -103,8 +103,8 @@ def create(
 @click.option(
     "--status",
     type=click.Choice(get_args(TaskStatus)),
-    help="New status. open: no agent works on the task, so its owner is removed; deleted: the task leaves the list, "
-    "and its number is not used again.",
+    help="New status. open: its owner is removed; in_progress: you become the owner; deleted: the task leaves the "
+    "list, and its number is not used again.",
 )
 @click.option(
     "--blocked-by", metavar="NUMBER", type=int, multiple=True, help="Add a task that must be done first; repeatable."
@@ -129,9 +129,9 @@ def update(
     session: str | None,
     is_json: bool,
 ) -> None:
-    """Change task NUMBER. Fields without an option stay as they are.
+    """Change task NUMBER, and print it. Give at least one change; fields without an option stay as they are.
 
-    `--status deleted` also works for a task whose file is damaged.
+    `--status deleted`, without another change, also works for a task whose file is damaged.
     """
     change = TaskChange(
         subject=subject,

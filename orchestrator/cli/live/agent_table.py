@@ -10,7 +10,7 @@ from coterie.orchestrator.cli.live.rows import INTERRUPTED, AgentRow
 from coterie.orchestrator.cli.live.text_layout import age, cell, cut, dollars, fit, short_count
 
 NARROWEST, SPACIOUS = 28, 40
-"""Minimum width for state and activity; a number column that leaves less is omitted. SPACIOUS is for column FOR."""
+"""Minimum width for state and activity; a number column that leaves less is omitted (SPACIOUS: for time in state)."""
 NAME_WIDTHS = (10, 24)
 
 ASKING = ("?", "bold magenta")

@@ -145,7 +145,7 @@ class SessionBoard:
         return Counter("asks" if row.name in asking else row.state_text for row in self.agents.values())
 
     def agents_awaiting_approval(self) -> set[str]:
-        """Return the names of the agents that wait for an approval and are active (not starting, stalled or ended)."""
+        """Return the names of agents with an open approval that are active (not starting, stopping, stalled, ended)."""
         names = {approval.name for approval in self.approvals.values()}
         return {row.name for row in self.agents.values() if row.name in names and row.is_active}
 

@@ -85,7 +85,7 @@ class BoardController:
 
     @property
     def notice(self) -> str:
-        """Result of the last key; empty after `NOTICED` seconds, but not while a request to the root is unanswered."""
+        """Result of the last key; empty after `NOTICED` seconds, but not while a request is unanswered."""
         is_fresh = self.is_asking or time.monotonic() < self._noticed + NOTICED
         return self._notice if is_fresh else ""
 
@@ -103,7 +103,7 @@ class BoardController:
                 return self.notice or next((hint for hint in hints if len(hint) <= width), hints[-1])
 
     def handle_key(self, key: str) -> BoardRequest | None:
-        """Change the state by *key*, such as `up`. Return a request that the caller must send to the root, or None."""
+        """Change the state by *key*, such as `up`. Return a request to send to the root (supervisor), or None."""
         self._page = self.page
         self._notify("")
         match self.prompt:
@@ -115,7 +115,7 @@ class BoardController:
                 return self._command(key)
 
     def show_notice(self, notice: str) -> None:
-        """Show *notice*, the result of the last request to the root, on the last line, and allow the next request."""
+        """Show *notice*, the result of the last request to the supervisor, on the last line; allow the next request."""
         self.is_asking = False
         self._notify(clean_text(notice))
 
@@ -166,7 +166,7 @@ class BoardController:
         self._chosen = lines[min(max(lines.index(self._chosen) + by, 0), len(lines) - 1)]
 
     def _approval(self, key: str) -> str | None:
-        """Return the selected request's id; else select the first, show a notice to repeat *key*, and return None."""
+        """Return the selected approval's id; else select the first, show a notice to repeat *key*, and return None."""
         if (chosen := self.chosen) is not None and chosen.sort == "approval":
             return chosen.name
         first = next(iter(self.board.open_approvals(self.only)), None)
@@ -225,7 +225,7 @@ class BoardController:
 
 
 async def send_board_request(root: RootIdentity | None, order: BoardRequest) -> str:
-    """Send *order* to *root* (None: no session runs); return the user's notice. Cancellation does not withdraw it."""
+    """Send *order* to the supervisor *root* (None: none runs); return a notice. A cancellation does not withdraw it."""
     if root is None:
         return "the session is not running; leave with q and run `coterie resume`"
     try:
@@ -236,7 +236,7 @@ async def send_board_request(root: RootIdentity | None, order: BoardRequest) -> 
 
 
 def request_result_text(order: BoardRequest) -> str:
-    """Return the notice for *order* after the root has carried it out: `approved`, `rejected` or `stopped NAME`."""
+    """Return the notice for *order* after the supervisor has executed it: `approved`, `rejected` or `stopped NAME`."""
     if isinstance(order, DecideApproval):
         return "approved" if order.approve else "rejected"
     return f"stopped {order.name}"

@@ -41,7 +41,7 @@ class LiveScreen:
     async def run(self) -> None:
         """Show the board until the user leaves it or the terminal is closed; then restore the earlier screen content.
 
-        Unanswered requests to the root get `PATIENCE` more seconds. Cancellation and errors restore the screen too.
+        Open requests to the supervisor get `PATIENCE` more seconds. Cancellation and errors restore the screen too.
         """
         with open_canvas(self.console) as canvas:
             async with trio.open_nursery() as nursery:

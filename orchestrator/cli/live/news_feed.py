@@ -103,7 +103,7 @@ class NewsFeed:
 
 
 def _change(event: AgentChanged) -> tuple[str, bool] | None:
-    """Return the text of a state change, and True if it is a problem; None if another event already reports it."""
+    """Return the text of a state change, and True if it is a problem; None for `plan_pending`, or without a reason."""
     is_bad = event_level(event) == "problem" or event.state in ("failed", "killed")
     if event.state == "plan_pending" or not (event.what or is_bad):
         return None  # the root's approval event says so

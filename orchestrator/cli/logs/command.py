@@ -17,7 +17,7 @@ from coterie.errors import ConfigInvalid
 from coterie.orchestrator.cli.completion_candidates import complete_recipient, complete_session
 from coterie.orchestrator.cli.logs.context_views import print_layers, print_removed, print_request
 from coterie.orchestrator.cli.output import format_clock, one_line, sanitize
-from coterie.orchestrator.cli.shared_options import find_session
+from coterie.orchestrator.cli.shared_options import find_session, json_option
 from coterie.orchestrator.cli.views.event_text import SHOWN, log_entries
 from coterie.orchestrator.events.follower import open_follower
 from coterie.orchestrator.events.session_reader import SessionReader, read_session
@@ -31,18 +31,13 @@ from coterie.suggestions import did_you_mean
     "--agent",
     metavar="NAME",
     shell_complete=complete_recipient,
-    help="Show only this agent.  [default: all agents; for the other views: main]",
+    help="Show only this agent.  [default: all; with --rendered, --layers, --dropped: main, the first agent]",
 )
 @click.option(
     "--follow", "-f", "is_following", is_flag=True, help="Print new events too, until the first agent has finished."
 )
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print JSON: one line for each event, see docs/events.md; with another view, its content.",
-)
-@click.option("--turn", type=int, metavar="N", help="Number of the model call that --rendered shows.")
+@json_option(text="Print JSON: one line for each event, see docs/events.md; with another view, its content")
+@click.option("--turn", type=int, metavar="N", help="Number, from 1, of the model call that --rendered shows.")
 @click.option(
     "--rendered",
     is_flag=True,
@@ -50,7 +45,7 @@ from coterie.suggestions import did_you_mean
     "Needs --turn.",
 )
 @click.option(
-    "--bytes", "as_bytes", is_flag=True, help="With --rendered: print the exact body of the request, and nothing else."
+    "--bytes", "as_bytes", is_flag=True, help="With --rendered, without --json: print exactly the body of the request."
 )
 @click.option(
     "--layers", is_flag=True, help="Show for each model call how many tokens came from which source, instead of events."
@@ -65,7 +60,7 @@ def logs(
     session: str | None,
     agent: str | None,
     is_following: bool,
-    as_json: bool,
+    is_json: bool,
     turn: int | None,
     as_bytes: bool,
     **views: bool,
@@ -80,21 +75,21 @@ def logs(
     if views["rendered"] != (turn is not None):
         option, other = ("--turn", "--rendered") if turn is not None else ("--rendered", "--turn N")
         raise ConfigInvalid(option, f"the option can only be used with {other}; add it")
-    if as_bytes and (as_json or not views["rendered"]):
+    if as_bytes and (is_json or not views["rendered"]):
         raise ConfigInvalid("--bytes", "the option needs --rendered and cannot be used with --json; change the options")
     found = find_session(session)
     check_agent(found, agent)
     directory = found.directory / "agents" / (agent or MAIN)
     with _history_of(found, directory):
         if views["layers"]:
-            print_layers(directory, as_json=as_json)
+            print_layers(directory, as_json=is_json)
         elif views["dropped"]:
-            print_removed(directory, as_json=as_json)
+            print_removed(directory, as_json=is_json)
         elif turn is not None:
-            print_request(directory / TRANSCRIPT, turn, as_json=as_json, as_bytes=as_bytes)
+            print_request(directory / TRANSCRIPT, turn, as_json=is_json, as_bytes=as_bytes)
     if any(views.values()):
         return
-    log = LogPrinter(as_json=as_json)
+    log = LogPrinter(as_json=is_json)
     if not is_following:
         for event in read_session(found.directory, agent):
             log.show(event)
@@ -105,7 +100,7 @@ def logs(
 
 @contextmanager
 def _history_of(session: SessionDirectory, directory: Path) -> Iterator[None]:
-    """Convert errors in the block, which reads the transcript in the agent's *directory*, to `ConfigInvalid`."""
+    """Convert errors in the block for a missing or damaged transcript in the agent's *directory* to `ConfigInvalid`."""
     try:
         yield
     except FileNotFoundError as exc:
@@ -124,7 +119,7 @@ def check_agent(session: SessionDirectory, agent: str | None) -> None:
 
 
 async def _follow(directory: Path, agent: str | None, log: "LogPrinter") -> None:
-    """Print all past events, then new ones until the last run of the lead (first agent) has finished."""
+    """Print past events (of *agent* or all), then new ones until the last run of the lead (first agent) has ended."""
     is_over = False
     async with open_follower(directory) as follower:
         while True:

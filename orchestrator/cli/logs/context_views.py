@@ -58,7 +58,7 @@ def read_context_removals(directory: Path) -> Iterator[ContextRemoval]:
 
 
 Share = Literal["prompt", "summary", "restored", "messages", "results"]
-"""Part of a model request. prompt: tools and system text; restored: content added again after a summary."""
+"""Part of a model request. prompt: tools, system text; restored: added again after a summary; results: of tools."""
 SHARES: tuple[Share, ...] = get_args(Share)
 BARS = "▁▂▃▄▅▆▇█"
 _FIXED: Mapping[What, Share] = {
@@ -108,7 +108,7 @@ def sparkline(values: Sequence[int], width: int) -> str:
 
 
 def print_layers(directory: Path, *, as_json: bool) -> None:
-    """Print the context size by turn, and the totals each layer removed, of the agent whose files are in *directory*.
+    """Print context size by turn, and totals removed by each reduction layer, of the agent with files in *directory*.
 
     Raises `TranscriptCorrupt` and `OSError`.
     """
@@ -135,7 +135,7 @@ def _rows(fillings: Sequence[ContextUsage]) -> Iterator[str]:
 
 
 def _sums(departures: Iterable[ContextRemoval]) -> Iterator[str]:
-    """Yield one line for each layer with the totals of its events, such as the removed tokens."""
+    """Yield one line for each layer (step that keeps the context small) with totals, such as its removed tokens."""
     sums: dict[str, Counter[str]] = {}
     for each in departures:
         layer, counts = _count(each.event)
@@ -145,7 +145,7 @@ def _sums(departures: Iterable[ContextRemoval]) -> Iterator[str]:
 
 
 def _count(event: LayerEvent) -> tuple[str, Mapping[str, int]]:
-    """Return the name of the layer that wrote *event*, and the amounts to add to its totals, by unit."""
+    """Return the name of the layer (context-reducing step) of *event*, and the amounts to add to its totals by unit."""
     match event:
         case ResultsStored():
             taken = event.characters_before - event.characters_after

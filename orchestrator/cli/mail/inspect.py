@@ -58,7 +58,7 @@ def list_mailboxes(*, session: str | None, is_json: bool) -> None:
 @session_option
 @json_option
 def read(*, name: str, is_following: bool, session: str | None, is_json: bool) -> None:
-    """Show the messages to agent NAME that the agent has not read yet. They stay unread for the agent."""
+    """Show the unread messages of agent NAME (see `coterie mail list`). They stay unread for the agent."""
     run_with_mail(session, partial(_read, name=name, is_following=is_following, is_json=is_json))
 
 

@@ -27,7 +27,7 @@ class MessageHop:
     """Time of the step in seconds since 1970; for a stored or held message the time of its creation."""
     mailbox: str
     id: MessageId | None
-    """Id of the message; None for a dead letter whose bytes are not a valid message."""
+    """Id of the message; None for an undeliverable message (dead letter) whose bytes are not valid."""
     envelope: Envelope | None = None
     """The message with its text; None if `kind` is "delivered" ("stored" has it), or if the bytes are no message."""
     reason: str | None = None
@@ -36,7 +36,7 @@ class MessageHop:
 
 @attrs.define(eq=False)
 class MessageHistory:
-    """Reader of the steps (stored, delivered, held, dead) of all messages of a session; returns each step once."""
+    """Reader of the steps of all messages of a session (stored, delivered, held for the user, dead), once each."""
 
     _mail: SessionMail
     _transcripts: SessionReader

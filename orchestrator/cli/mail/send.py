@@ -1,4 +1,4 @@
-"""`coterie mail send`: sends mail of the user through the session's root process, or stores it if none is running."""
+"""`coterie mail send`: sends mail of the user through the session's supervisor process, or stores it if none runs."""
 
 import sys
 from typing import get_args
@@ -23,7 +23,7 @@ from coterie.orchestrator.session.root_lock import RootIdentity, find_root, hold
 
 
 async def store_mail(mail: SessionMail, request: MailRequest) -> tuple[DeliveryStatus, ...]:
-    """Let the root process carry out *request*, or do it here if none runs; return a status for each recipient.
+    """Let the root (supervisor) carry out *request*, or do it here if none runs; return a status for each recipient.
 
     Raises `MailboxError`, `OSError`, `ClickException` if the root refuses, and `ConfigInvalid` if it does not answer.
     """
@@ -65,8 +65,8 @@ _WHERE = {
     required=True,
     metavar="ADDRESS",
     shell_complete=complete_recipient,
-    help="Recipient: the name of an agent, main for the first agent, * for all agents, or another session as "
-    "bridge:SESSION-ID or as uds:PATH of its socket.",
+    help="Recipient: the name of an agent, main for the first agent, * for all agents, or the first agent of another "
+    "session as bridge:SESSION-ID or as uds:PATH of its socket.",
 )
 @click.option(
     "--kind",
@@ -82,9 +82,10 @@ _WHERE = {
 def send(*, text: str, to: str, kind: MessageKind, summary: str | None, session: str | None, is_json: bool) -> None:
     """Send the message TEXT from you to one or all agents of a session. If TEXT is `-`, it is read from standard input.
 
-    The session need not be running; the message is then read after `coterie resume`. Agents cannot send mail back to
-    you: read their answer with `coterie attach` or `coterie logs`. Exits 2 if the message was refused for a recipient,
-    for example because its mailbox is full.
+    If the session is not running, the message is read after `coterie resume`. If --to names another session, --session
+    is the one that sends; there the message waits until both run, if the other one is not running. Agents cannot send
+    mail back to you: read their answer with `coterie attach` or `coterie logs`. Exits 2 if the message was refused for
+    a recipient, because it has ended (see `coterie mail list`) or its mailbox is full.
     """
     if kind in AUTHORITY:
         instead = "`coterie stop`" if kind == "shutdown_request" else "`coterie approvals`"

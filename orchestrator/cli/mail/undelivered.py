@@ -32,7 +32,7 @@ def held(*, release: str | None, drop: str | None, session: str | None, is_json:
     """List messages from other sessions that wait for your decision, and deliver or drop one of them.
 
     Such a held message is not delivered until you release it. A dropped message becomes a dead letter, which `coterie
-    mail dead` lists.
+    mail dead` lists. Without --release and --drop, of which only one can be given, all are listed.
     """
     if release is not None and drop is not None:
         raise click.UsageError("--release and --drop cannot be used together; give one of them")
@@ -61,7 +61,7 @@ def outgoing(*, drop: str | None, session: str | None, is_json: bool) -> None:
     """List messages to other sessions that were not sent yet, because the other session is not running.
 
     While this session runs, they are sent as soon as the other session runs, too. A dropped message becomes a dead
-    letter, which `coterie mail dead` lists.
+    letter, which `coterie mail dead` lists. Without --drop, all are listed.
     """
 
     async def act(mail: SessionMail) -> None:
@@ -90,7 +90,7 @@ def _report_drop(id_: str, *, is_json: bool) -> None:
     shell_complete=complete_dead,
     help="Send the dead letter with this number (first column) to its recipient again.",
 )
-@click.option("--all", "is_whole", is_flag=True, help="Also list dead letters that were sent again.")
+@click.option("--all", "is_whole", is_flag=True, help="Also list dead letters that were sent again; not with --resend.")
 @session_option
 @json_option
 def dead(*, resend: int | None, is_whole: bool, session: str | None, is_json: bool) -> None:
@@ -126,8 +126,8 @@ def sweep(*, names: tuple[str, ...], session: str | None, is_json: bool) -> None
     """Clear mailboxes that no agent reads any more: make their unread messages dead letters.
 
     Clears the mailboxes of the agents NAME [default: of all agents that have left the session]. An agent that has only
-    ended can be resumed and would then read its messages, so give its NAME only if it will not be resumed. Mailboxes of
-    running agents are not changed. `coterie mail dead` lists the dead letters.
+    ended can be resumed and would then read its messages, so give its NAME only if it will not be resumed. Exits 2 for
+    the NAME of an agent that has not ended. `coterie mail dead` lists the dead letters.
     """
 
     async def act(mail: SessionMail) -> None:

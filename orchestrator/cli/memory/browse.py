@@ -77,7 +77,9 @@ class MemoryRow:
 
 
 @click.command("list")
-@click.option("--all", "is_whole", is_flag=True, help="List the memories of this project and of all agent types.")
+@click.option(
+    "--all", "is_whole", is_flag=True, help="List those of this project and all agent types, whatever is chosen below."
+)
 @scope_options
 @json_option
 def list_memories(*, place: MemoryScope, is_whole: bool, is_json: bool) -> None:
@@ -169,7 +171,7 @@ def _print(place: MemoryScope, found: Sequence[MemoryRow], *, has_heading: bool)
 
 
 def _warn(store: MemoryStore) -> None:
-    """Print a warning on standard error if the store's index is longer than the part that agents get."""
+    """Print a warning on standard error if the index (`MEMORY.md`) is longer than the part that agents get."""
     if (warning := load_index(store.index()).warning) is not None:
         click.echo(sanitize(f"{store.directory / INDEX}: {warning}"), err=True)
 

@@ -19,7 +19,6 @@ from coterie.memory.dreaming.dream_change import DreamChange, find_change, load_
 from coterie.memory.dreaming.hunks import DreamFile, Hunk, HunkState
 from coterie.memory.store.change import Author
 from coterie.memory.store.scopes import MemoryScope
-from coterie.orchestrator.cli.completion_candidates import complete_model
 from coterie.orchestrator.cli.memory.scope_options import find_scope, json_option, open_store, scope_options
 from coterie.orchestrator.cli.offline_jobs import JobResult, run_offline_job
 from coterie.orchestrator.cli.output import (
@@ -30,7 +29,7 @@ from coterie.orchestrator.cli.output import (
     print_result,
     sanitize,
 )
-from coterie.orchestrator.cli.shared_options import require_model, script_option
+from coterie.orchestrator.cli.shared_options import model_option, require_model, script_option
 from coterie.orchestrator.session.session_request import SessionRequest
 from coterie.orchestrator.settings.settings_loader import load_settings
 
@@ -39,7 +38,7 @@ SHOWN = 200
 
 
 def dream_row(change: DreamChange) -> dict[str, Any]:
-    """Return all changes that one dream proposed, with their states, as a JSON object for `--json`."""
+    """Return the changes that one dream (tidying of memories) proposed, with states, as a JSON object for `--json`."""
     row: dict[str, Any] = msgspec.to_builtins(change)
     for file, facts in zip(change.files, row["files"], strict=True):
         facts["base_hash"] = file.base_hash
@@ -47,14 +46,14 @@ def dream_row(change: DreamChange) -> dict[str, Any]:
 
 
 def dream_line(change: DreamChange) -> str:
-    """Return one line about a dream: id, time, number of proposed changes by state, cost and session."""
+    """Return one line about a dream (tidying of memories): id, time, number of changes by state, cost and session."""
     counts = ", ".join(f"{count} {state}" for state in get_args(HunkState) if (count := change.count(state)))
     session = "" if change.session is None else f"  session {change.session}"
     return sanitize(f"dream {change.id}  {format_time(change.at)}  {counts or 'no hunks'}  ${change.cost_usd}{session}")
 
 
 def dream_lines(change: DreamChange) -> Iterator[str]:
-    """Yield styled lines with all changes that a dream proposed, as diffs; `click.echo` drops styles for a file."""
+    """Yield styled lines about a dream (tidying of memories): recall test, proposed changes as diffs, next commands."""
     yield click.style(dream_line(change), bold=True)
     if change.held is not None:
         yield one_line(f"held back: {change.held}", SHOWN)
@@ -89,7 +88,7 @@ def _hunk_lines(file: DreamFile, hunk: Hunk) -> Iterator[str]:
 
 
 def complete_dream(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return completions: ids of the dreams of the selected memories, newest first, with their waiting changes."""
+    """Return completions: ids of dreams (tidyings) of the selected memories, newest first, with waiting changes."""
     try:
         place = find_scope(*(ctx.params.get(name) for name in ("scope", "kind", "directory")))
     except (ConfigInvalid, click.ClickException):
@@ -115,9 +114,7 @@ def complete_dream(ctx: click.Context, _param: click.Parameter, incomplete: str)
 @click.option(
     "--list", "is_listing", is_flag=True, help="List the dreams with their ids, and show their waiting changes."
 )
-@click.option(
-    "--model", shell_complete=complete_model, help="Model id, or an alias such as sonnet or opus.  [default: sonnet]"
-)
+@model_option
 @script_option("no Anthropic API key is needed")
 @scope_options
 @json_option
@@ -138,9 +135,10 @@ def dream(
     change that only adds or moves text is made at once. A change that would delete a statement waits for your decision:
     see --list, --apply and --reject.
 
-    --scope, --agent and --dir choose memories for --list, --apply and --reject; the agent itself tidies only those of
-    the project. `coterie memory undo dream-ID` undoes all changes of a dream. Exits 1 if the dream failed, or if
-    --apply could make no change.
+    --dry-run, --list, --apply and --reject exclude each other. The last three start no dream, so --model and --script
+    have no effect on them; only with them can --scope, --agent and --dir choose other memories than those of the
+    project. `coterie memory undo dream-ID` undoes all changes of a dream. Exits 1 if the dream failed or --apply could
+    make no change, 5 if there is no API key and no --script.
     """
     if (is_dry + is_listing + (approved is not None) + (rejected is not None)) > 1:
         raise click.UsageError("--dry-run, --apply, --reject and --list cannot be used together; give one of them")
@@ -196,7 +194,7 @@ def _dream(place: MemoryScope, model: str | None, script: Path | None, *, is_dry
 
 
 def _finished_change(done: JobResult) -> Dreamed:
-    """Return the `Dreamed` event of the completed dream. Raises `ClickException` if the job *done* did not complete."""
+    """Return the `Dreamed` event of the job *done* (tidying of memories). Raises `ClickException` if not completed."""
     states = [event for event in done.events if isinstance(event, Dreamed)]
     if states and states[-1].state == "completed":
         return states[-1]

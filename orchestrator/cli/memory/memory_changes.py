@@ -49,8 +49,8 @@ def log(*, name: str | None, limit: int | None, place: MemoryScope, is_json: boo
 def diff(*, id_: str | None, place: MemoryScope, is_json: bool) -> None:
     """Show the lines that a change of memories removed and added.
 
-    ID is a change from `coterie memory log` [default: the newest change by an agent or a command; edits by hand are
-    passed over]. An ID such as dream-3f2a selects all changes that one dream made.
+    ID is a change from `coterie memory log` [default: the newest change by an agent or a command, with its whole dream;
+    edits by hand are passed over]. An ID such as dream-3f2a selects all changes that one dream made.
     """
     with open_store(place) as store:
         changes = _select_changes(_history(store), id_)
@@ -65,10 +65,10 @@ def diff(*, id_: str | None, place: MemoryScope, is_json: bool) -> None:
 def undo(*, id_: str | None, place: MemoryScope, is_json: bool) -> None:
     """Restore the text that a memory had before a change.
 
-    ID is a change from `coterie memory log` [default: the newest change by an agent or a command; edits by hand are
-    passed over]. An ID such as dream-3f2a selects all changes that one dream made. An undo is a change itself, so it
-    can be undone with its own id. If the file has changed again after the change ID, nothing is undone and the command
-    fails.
+    ID is a change from `coterie memory log` [default: the newest change by an agent or a command, with its whole dream;
+    edits by hand are passed over]. An ID such as dream-3f2a selects all changes that one dream made. An undo is a
+    change itself, so it can be undone with its own id, which is printed. Exits 1, and undoes nothing, if the file has
+    changed again after the change ID.
     """
     with open_store(place) as store:
         chosen = _select_changes(store.changes(), id_)
@@ -90,7 +90,7 @@ def _history(store: MemoryStore) -> list[MemoryChange]:
 
 
 def _select_changes(changes: Sequence[MemoryChange], id_: str | None) -> list[MemoryChange]:
-    """Return the changes with id or group *id_*; if None, the newest not made by hand. Raises `UsageRefused`."""
+    """Return changes with id or group *id_*; if None, the newest not by hand (or its group). Raises `UsageRefused`."""
     if not changes:
         raise UsageRefused("the memory has no changes yet; `coterie memory list` shows its files")
     if id_ is None:

@@ -33,7 +33,8 @@ def check(*, is_fixing: bool, place: MemoryScope, is_json: bool) -> None:
 
     A problem is: a file that the index (MEMORY.md) does not list, an index line without a file, a line or an index that
     is too long, a duplicate, a contradiction, the name of a file or a symbol in back-ticks that does not exist in the
-    current project, a relative date such as "yesterday", a secret, or an unreadable file. No model is called.
+    current project (not checked with --scope user), a relative date such as "yesterday", a secret, an invalid header,
+    or a file that is unreadable, too large or not text. No model is called.
 
     `coterie memory undo` undoes --fix. Exits 1 if there are problems, even if all of them were fixed.
     """

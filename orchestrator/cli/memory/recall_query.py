@@ -1,4 +1,4 @@
-"""`coterie memory recall`: prints memories that match a query, chosen by a model or by the local ranker."""
+"""`coterie memory recall`: prints memories that match a query, chosen by a model or by a keyword search."""
 
 import os
 import time
@@ -43,7 +43,7 @@ class _SlowNotice:
 
 
 class _QueryLine(msgspec.Struct):
-    """One JSON line of a query file; other keys are ignored."""
+    """One JSON line of a query file, with the key `query`; other keys are ignored."""
 
     query: str
 
@@ -75,11 +75,10 @@ def recall(
 ) -> None:
     """Show the memories that match QUERY, best first, each with a score and its description.
 
-    By default a model chooses the memories, as in a session (setting memory.recall.model), and its cost is printed; its
-    scores show only the order. A keyword search chooses them with --local, with the setting memory.recall.by = "local",
-    and if there is no API key.
-
-    With --json, prints one line of JSON for each query.
+    Give either QUERY or --queries. By default a model chooses the memories, as in a session (setting
+    memory.recall.model), and its cost is printed; its scores show only the order. A keyword search chooses them with
+    --local, if the model fails, and, without --script, also if there is no API key or the setting memory.recall.by is
+    "local". With --json, prints one line of JSON for each query.
     """
     if (query is None) == (queries is None):
         raise click.UsageError("give either QUERY or --queries FILE, and not both")
@@ -106,7 +105,7 @@ def recall(
 
 @attrs.define(eq=False)
 class _RecallPrinter:
-    """Printer of the memories found for each query, as text or JSON; it also runs the local ranker."""
+    """Printer of the memories found for each query, as text or JSON; it also runs the keyword search."""
 
     _store: MemoryStore
     _ranker: Bm25Ranker
@@ -137,7 +136,7 @@ class _RecallPrinter:
             click.echo(f"{ranked.score:8.3f}  {sanitize(ranked.path)}  {about}")
 
     def take(self, query: str, found: list[RankedMemory] | None, why: str) -> None:
-        """Print the model's choice and *why* (model, cost); if *found* is None, the reason and a local ranking."""
+        """Print the model's choice and *why* (model, cost); if *found* is None, the reason and a keyword search."""
         if found is None:
             click.echo(sanitize(f"the model could not choose: {why}; using the local ranker"), err=True)
         elif why and not self.is_json:
@@ -157,7 +156,7 @@ def _read(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _skipped_lines(directory: Path) -> Iterator[str]:
-    """Yield a line with the reason for each memory file or directory that the ranker skips: links, unreadable ones."""
+    """Yield a line with the reason for each memory file or directory that the search skips: links, unreadable ones."""
     errors: list[OSError] = []
     for here, below, names in os.walk(directory, onerror=errors.append):
         below[:] = [name for name in below if not name.startswith(".")]

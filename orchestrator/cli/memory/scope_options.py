@@ -28,9 +28,9 @@ _OPTIONS = (
     click.option(
         "--scope",
         type=click.Choice(get_args(ScopeName)),
-        help="auto: your memories of this project. With --agent, the memories of that agent type: user: yours, for all "
-        "projects; project: shared with all users of this project; local: yours, for this project only.  [default: "
-        "auto; with --agent: the scope that the agent file names]",
+        help="auto: your memories of this project, not with --agent. Only with --agent, memories of that agent type: "
+        "user: yours, for all projects; project: shared with all users of this project; local: yours, for this project "
+        "only.  [default: auto; with --agent: the scope that the agent file names, else required]",
     ),
     click.option(
         "--agent",
@@ -92,7 +92,7 @@ def open_store(place: MemoryScope) -> Iterator[MemoryStore]:
 
 
 def _definition_scope(kind: str) -> AgentScopeName:
-    """Return the memory scope that agent type *kind* defines. Raises `ConfigInvalid` if type or scope is missing."""
+    """Return the memory scope, such as `user`, of agent type *kind*. Raises `ConfigInvalid` if either is missing."""
     definition = load_definitions(Path.cwd()).get(kind)
     if definition.memory is None:
         raise ConfigInvalid("--agent", f"{kind} has no memory in its definition; add `memory` to it, or give --scope")
@@ -109,7 +109,7 @@ def complete_memory(ctx: click.Context, _param: click.Parameter, incomplete: str
 
 
 def complete_change(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return completions: ids of changes of the selected memories, newest first, then ids of groups such as dreams."""
+    """Return completions: ids of changes of the selected memories, newest first, then ids of groups of changes."""
     changes = list(reversed(_find_candidates(ctx, MemoryStore.changes)))
     groups = dict.fromkeys(change.group for change in changes if change.group is not None)
     items = [CompletionItem(change.id, help=f"{change.action} {change.path}") for change in changes]

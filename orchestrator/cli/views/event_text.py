@@ -260,7 +260,7 @@ def _compaction(event: Compacted) -> str:
 
 
 def _memory_text(event: Event) -> str | None:  # noqa: PLR0911 - one case for each type of event
-    """Return the text of an event about memories, such as an extraction or a dream; None for any other event."""
+    """Return the text of an event about memories, such as a dream (tidying by a model); None for any other event."""
     match event:
         case MemoryChanged():
             writer = {"agent": "the agent", "dream": "a dream", "user": "the user"}.get(event.by, event.by)

@@ -44,7 +44,7 @@ class View:
 async def show_events(view: View, follower: EventFollower) -> Finished:
     """Pass the events of *follower* to *view* until the lead (first agent) finishes; return the lead's last event.
 
-    Cancellation loses no event: `show_remaining_events` then passes the events that are left.
+    Calls `View.tick` in between. Cancellation loses no event: `show_remaining_events` passes the events that are left.
     """
     due = trio.current_time() + TICK
     while True:

@@ -1,6 +1,6 @@
 """Main module of the MCP host, the process that runs the MCP servers of one session and calls their tools for agents.
 
-Arguments: descriptors of the socket to the root (supervisor), whose end ends the host, and of the agents' listener.
+Arguments: descriptors of the socket to the root (supervisor), whose closing ends the host, and of the agents' listener.
 """
 
 import hmac
@@ -43,7 +43,7 @@ class ConnectionPool:
     _connections: dict[tuple[str, str | None], McpConnection] = attrs.field(factory=dict, init=False)
 
     async def list_all(self) -> ServersListed:
-        """Connect to all servers concurrently, and return their tools; a server that fails has an empty list."""
+        """Connect to all servers concurrently, return their tools (none on failure), then disconnect unshared ones."""
         listed: dict[str, ListedServer] = {}
         async with trio.open_nursery() as nursery:
             for server in self.request.servers:

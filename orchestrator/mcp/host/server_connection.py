@@ -112,7 +112,7 @@ class McpConnection:
             return ToolCalled(text=f"The MCP server {name} sent an invalid reply; tell the user: {text}", is_error=True)
 
     async def tools(self) -> tuple[list[Tool], str]:
-        """Return the server's tools and instructions. Raises `ServerGone` without connection, and `ToolListFailed`."""
+        """Connect if needed; return the server's tools and instructions. Raises `ServerGone` and `ToolListFailed`."""
         live = await self._connected()
         tools: list[Tool] = []
         cursor: str | None = ""
@@ -130,7 +130,7 @@ class McpConnection:
         return tools, live.client.instructions or ""
 
     async def _connected(self) -> _Live:
-        """Return the open connection; request one and wait for it if there is none. Raises `ServerGone` on failure."""
+        """Return the connection, opened if needed. Raises `ServerGone` on failure, and while no new attempt is due."""
         if self._live is None:
             if self._settled is None:
                 if (wait := self._not_before - trio.current_time()) > 0:

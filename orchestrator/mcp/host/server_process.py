@@ -157,7 +157,7 @@ class StdioTransport:
     problem: str = ""
     """Description of the server's protocol violation, after which its output is not read; empty if there is none."""
     is_over: trio.Event = attrs.field(factory=trio.Event)
-    """Set when the server's output is no longer read, because it ended, broke the protocol, or was closed here."""
+    """Set when the server's output is no longer read, because it ended or broke the protocol, or the host closed it."""
     _other_lines: int = 0
 
     @asynccontextmanager

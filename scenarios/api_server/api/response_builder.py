@@ -77,8 +77,8 @@ def build_response(
 ) -> BuiltResponse:
     """Build the message of a *selected* reply; its ids derive from *key*, a result of `reply_key`.
 
-    Thinking is omitted unless the request enables it or the model always thinks. The reply ends at a stop sequence, at
-    `max_tokens` or when *prompt_tokens* and the reply fill the context window, with the stop reasons of the API.
+    Thinking is omitted if the request disables it; without a request parameter, if the model does not always think. The
+    reply ends, as in the API, at a stop sequence, at `max_tokens`, or when prompt and reply fill the context window.
     """
     reply, config = selected.reply, call.params.get("thinking")
     kind = config.get("type") if isinstance(config, dict) else None

@@ -106,7 +106,7 @@ async def send_response(
 ) -> bool:
     """Send *message*, complete or as a stream, and apply a *fault* that interrupts or slows an answer.
 
-    Returns False if an error event replaced the end of the stream. Raises `ClientGone` if the connection is lost.
+    Returns False if an error event ended the stream. Raises `ApiError` for this fault without stream, and `ClientGone`.
     """
     if not call.stream:
         await _deliver_whole(exchange, message, fault)

@@ -21,7 +21,7 @@ Ttl = Literal["5m", "1h"]
 
 @attrs.frozen(kw_only=True)
 class Breakpoint:
-    """A cache breakpoint: the prefix that ends with the block at *index* is cached for *ttl*."""
+    """A cache breakpoint: the prompt (tools, system, messages) up to the block at *index* is cached for *ttl*."""
 
     index: int
     ttl: Ttl
@@ -30,7 +30,7 @@ class Breakpoint:
 def find_breakpoints(call: ApiRequest, prompt: PromptDigest) -> tuple[Breakpoint, ...]:
     """Return all cache breakpoints of *call* in prompt order, including those that the API adds.
 
-    Raises `ApiError` (400), with the messages of the API, for an invalid or superfluous `cache_control`.
+    Raises `ApiError` (400), as the API does, for an invalid `cache_control`, more than four, or `1h` after `5m`.
     """
     explicit = [(path, _check_block(block, path)) for path, block in _marked_blocks(call)]
     _check_count(len(explicit))
@@ -130,7 +130,7 @@ def _check_order(markers: list[tuple[str, Ttl]]) -> None:
 def _automatic(call: ApiRequest, prompt: PromptDigest, markers: list[Breakpoint]) -> Breakpoint | None:
     """Return the breakpoint for a top-level `cache_control`, on the last block that can have one.
 
-    None if the parameter is absent, if no block can have one, or if that block has one with the same lifetime already.
+    None without this parameter or such a block, or if the block has one of equal lifetime; `ApiError` if it differs.
     """
     control = call.params.get("cache_control")
     if control is None:

@@ -162,7 +162,7 @@ def apply_edits(call: ApiRequest, deleted: Collection[str] = ()) -> EditedConver
 
 
 def clears_thinking(call: ApiRequest) -> bool:
-    """True if the request has an edit of thinking, even to keep all; it replaces the default clearing of the model."""
+    """True if `context_management` has an edit of thinking, even one that keeps all; default clearing is then off."""
     return any(isinstance(edit, _ClearThinking) for edit in _read_edits(call))
 
 
@@ -266,7 +266,7 @@ def _blocks_by_id(messages: Sequence[RequestMessage], kind: str, key: str) -> di
 
 
 def _replace(block: Block, edit: _ClearToolUses, replaced: dict[int, Block]) -> int:
-    """Store a shorter copy of *block* in *replaced*, by `id(block)`; return the saved tokens, 0 if none is stored."""
+    """Put a shorter copy of *block* (cleared result or input) in *replaced* by `id(block)`; return saved tokens."""
     if block["type"] == "tool_result":
         smaller = {**block, "content": [{"type": "text", "text": PLACEHOLDER}]}
     elif edit.clear_tool_inputs is True or block.get("name") in (edit.clear_tool_inputs or ()):

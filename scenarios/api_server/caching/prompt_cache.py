@@ -11,14 +11,14 @@ from coterie.scenarios.api_server.caching.breakpoints import Breakpoint, Ttl
 from coterie.scenarios.api_server.caching.prompt_digest import PromptDigest
 
 LOOKBACK = 20
-"""Maximum number of steps of a lookup, the breakpoint included; a step is a block or a run of tool blocks."""
+"""Steps back from a breakpoint, its own included, that a lookup tries; a step is a block or a run of tool blocks."""
 LIFE: Mapping[Ttl, float] = {"5m": 300.0, "1h": 3600.0}
-"""Lifetime in seconds of an entry, from the start of the last request that wrote or read it."""
+"""Lifetime in seconds of a cache entry by `ttl`, from the start of the last request that wrote or read it."""
 
 
 @attrs.frozen(kw_only=True)
 class CacheResult:
-    """Cache result of one request; the four token counts add up to the prompt."""
+    """Cache result of one request: tokens read, written and uncached, which add up to the prompt, and new entries."""
 
     hit: int | None
     """Index of the last block of the longest cached prefix that the lookup found; None if it found none."""
@@ -31,7 +31,7 @@ class CacheResult:
     started: float
     """Start of the request in seconds since the epoch; the lifetimes of its cache entries begin then."""
     deleted: int | None
-    """Tokens removed by the cache edits that come after the cached prefix; None if the request has no cache edits."""
+    """Tokens of tool results that `cache_edits` blocks after the cached prefix delete; None without such blocks."""
 
 
 @attrs.define

@@ -190,7 +190,7 @@ class _Settings:
     """Parameters of a request that are part of the cache key; an omitted parameter equals its explicit default."""
 
     section: str
-    """Section of the prompt from which a change of thinking or effort invalidates the cache."""
+    """Section (`tools`, `system` or `messages`) from which a change of thinking or effort invalidates the cache."""
     thinking: Any
     effort: Any
     tool_choice: Any

@@ -13,7 +13,7 @@ import trio
 from coterie.scenarios.api_server.request.errors import ApiError, invalid_request
 
 RECEIVE_BYTES = 64 * 1024
-"""Maximum bytes of one read; also the amount of data sent before an answer after which the server stops reading."""
+"""Maximum bytes of one read, and of data from the client that is kept while its earlier request is answered."""
 
 LINGER_BYTES = 64 * 1024 * 1024
 """Maximum bytes that are read and discarded before the connection closes: twice the largest permitted request body."""
@@ -97,7 +97,7 @@ class HttpConnection:
         return HttpRequest(method=method, path=path, query=query, headers=headers, body=body)
 
     def begin_next(self) -> bool:
-        """Prepare the connection for another request; return False if the connection must be closed instead."""
+        """Prepare for the next request; False if the connection must be closed: answer incomplete, or client asked."""
         done = self._protocol.our_state is h11.DONE and self._protocol.their_state is h11.DONE
         if done and self._intact:
             self._protocol.start_next_cycle()

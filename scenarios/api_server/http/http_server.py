@@ -106,7 +106,7 @@ async def serve_http(
     """Serve *application* on 127.0.0.1 until cancelled, which closes every connection.
 
     Reports the port to `nursery.start` once it accepts connections; port 0 selects a free port. Raises `OSError` if the
-    port cannot be bound.
+    port cannot be bound. Also raises the limit of open files of this process to its maximum.
     """
     _raise_descriptor_limit()
     (listener,) = await trio.open_tcp_listeners(port, host="127.0.0.1")

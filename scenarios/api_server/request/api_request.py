@@ -169,7 +169,7 @@ VERSIONS = ("2023-06-01", "2026-10-21")
 def parse_caller(headers: Mapping[str, str]) -> ApiCaller:
     """Parse the client of a request from *headers*.
 
-    Raises `ApiError`: 401 without an API key, 400 for an unknown API version or an invalid number.
+    Raises `ApiError`: 401 without an API key, 400 for a missing or unknown API version or an invalid number.
     """
     version = headers.get("anthropic-version", "")
     if version not in VERSIONS:

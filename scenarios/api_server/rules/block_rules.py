@@ -90,7 +90,7 @@ def quoted(names: Iterable[str]) -> str:
 
 
 def blocks_have_their_fields(call: ApiRequest) -> None:
-    """Check that blocks have the fields needed to pair tool calls with results, to count tokens, and to cache."""
+    """Raise `ApiError` if a block lacks a field needed to pair tool calls with results, count tokens, or cache."""
     for index, block in enumerate(call.system):
         _has_fields(block, f"system.{index}")
     for path, block in _blocks(call, FIELDS):
@@ -100,7 +100,7 @@ def blocks_have_their_fields(call: ApiRequest) -> None:
 
 
 def block_types_are_known(call: ApiRequest) -> None:
-    """Check that every block has a type that the API documents for its place."""
+    """Raise `ApiError` unless every block has a type that the API documents for its place."""
     for index, block in enumerate(call.system):
         if block["type"] != "text":
             raise unknown_tag(f"system.{index}", block["type"], ("text",))
@@ -113,13 +113,13 @@ def block_types_are_known(call: ApiRequest) -> None:
 
 
 def thinking_is_signed(call: ApiRequest) -> None:
-    """Check that every thinking block has the field with its signature; the signature itself is verified elsewhere."""
+    """Raise `ApiError` if a thinking block lacks the field with its signature; the signature is verified elsewhere."""
     for path, block in _blocks(call, SIGNED):
         _are_of_type(block, SIGNED[block["type"]], f"{path}.{block['type']}")
 
 
 def sources_are_complete(call: ApiRequest) -> None:
-    """Check that images and documents have a known source type with all its fields and a permitted media type."""
+    """Raise `ApiError` if an image or document lacks a known source type, a field of it, or a permitted media type."""
     for path, block in itertools.chain(_blocks(call, SOURCES), _parts(call)):
         if block["type"] not in SOURCES:
             continue
@@ -134,7 +134,7 @@ def sources_are_complete(call: ApiRequest) -> None:
 
 
 def pdf_pages_are_few_enough(call: ApiRequest) -> None:
-    """Check that all PDFs of a request together have no more pages than the model allows."""
+    """Raise `ApiError` if all PDFs of a request together have more pages than the model allows."""
     if call.block_types.isdisjoint({"document", "tool_result"}):
         return
     documents = (part for _, part in itertools.chain(_blocks(call, {"document"}), _parts(call)))

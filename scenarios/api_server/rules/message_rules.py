@@ -18,14 +18,14 @@ CONTINUABLE = frozenset({"server_tool_use", "compaction"})
 
 
 def first_message_is_from_user(call: ApiRequest) -> None:
-    """Check that the first message is not from the assistant, unless it contains a compaction block (a summary)."""
+    """Raise `ApiError` if the first message is from the assistant, unless it has a compaction block (a summary)."""
     first = call.messages[0]
     if first.role == "assistant" and not _holds(first, frozenset({"compaction"})):
         raise invalid_request('messages: first message must use the "user" role')
 
 
 def prefill_is_allowed(call: ApiRequest) -> None:
-    """Check that the last message is not a started reply of the assistant (prefill), if the model refuses prefills."""
+    """Raise `ApiError` if the last message is a started assistant reply (prefill) and the model refuses prefills."""
     turns = [message for message in call.messages if message.role != "system"]
     if "prefill" not in call.model.refuses or not turns or turns[-1].role != "assistant":
         return
@@ -36,7 +36,7 @@ def prefill_is_allowed(call: ApiRequest) -> None:
 
 
 def nothing_is_empty(call: ApiRequest) -> None:
-    """Check that no user or assistant message and no text block is empty, except a last message of the assistant."""
+    """Raise `ApiError` if a text block or a user or assistant message is empty, except in a last assistant message."""
     if any(_is_empty_text(block) for block in call.system):
         raise invalid_request("system: text content blocks must be non-empty")
     last = len(call.messages) - 1
@@ -53,7 +53,7 @@ def nothing_is_empty(call: ApiRequest) -> None:
 
 
 def block_positions_are_valid(call: ApiRequest) -> None:
-    """Check the role of blocks; the newest API version also refuses assistant documents and user citations."""
+    """Raise `ApiError` for a block in a message of the wrong role; in the newest API also, say, for user citations."""
     is_newest = call.caller.version == NEWEST_VERSION
     for number, message in enumerate(call.messages):
         for index, block in enumerate(message.content):

@@ -22,7 +22,7 @@ READ_AS: Mapping[str, type] = {
     "thread": dict,
     "tool_choice": dict,
 }
-"""Top-level parameters that the server reads, with their JSON type; null counts as absent."""
+"""JSON type of those top-level parameters that the server reads as an object or list; null counts as absent."""
 
 SAMPLING = ("temperature", "top_p", "top_k")
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
@@ -32,7 +32,7 @@ SMALLEST_BUDGET = 1024
 
 
 def values_have_their_type(call: ApiRequest) -> None:
-    """Check the JSON types of the parameters that the server reads."""
+    """Raise `ApiError` if a parameter that the server reads has the wrong JSON type."""
     for name, value in call.params.items():
         if name in READ_AS:
             _is_a(value, READ_AS[name], name)
@@ -47,7 +47,7 @@ def values_have_their_type(call: ApiRequest) -> None:
 
 
 def sampling_is_allowed(call: ApiRequest) -> None:
-    """Check that `temperature`, `top_p` and `top_k`, if present, are in range and allowed by API version and model."""
+    """Raise `ApiError` if `temperature`, `top_p` or `top_k` is out of range, or refused by the API version or model."""
     for name in SAMPLING:
         value = call.params.get(name)
         if value is None:
@@ -60,7 +60,7 @@ def sampling_is_allowed(call: ApiRequest) -> None:
 
 
 def effort_is_known(call: ApiRequest) -> None:
-    """Check that `output_config.effort` is a known level and supported by the model."""
+    """Raise `ApiError` if `output_config.effort` is an unknown level or the model does not support effort."""
     effort = (call.params.get("output_config") or {}).get("effort")
     if effort is not None and effort not in EFFORTS:
         raise invalid_request(f"output_config.effort: Input should be {quoted(EFFORTS)}")
@@ -69,7 +69,7 @@ def effort_is_known(call: ApiRequest) -> None:
 
 
 def output_format_is_supported(call: ApiRequest) -> None:
-    """Check that the output format is a supported JSON schema, in the parameter that this API version uses."""
+    """Raise `ApiError` if the output format is no supported JSON schema or not in the parameter of this API version."""
     if call.params.get("output_format") is not None and call.caller.version == NEWEST_VERSION:
         raise invalid_request("output_format: Extra inputs are not permitted. Use `output_config.format`.")
     located = _output_format(call)
@@ -84,14 +84,14 @@ def output_format_is_supported(call: ApiRequest) -> None:
 
 
 def stop_sequences_are_not_empty(call: ApiRequest) -> None:
-    """Check that no stop sequence is empty or only white space."""
+    """Raise `ApiError` if a stop sequence is empty or only white space."""
     for stop in call.params.get("stop_sequences") or ():
         if not stop.strip():
             raise invalid_request("stop_sequences: each stop sequence must contain non-whitespace")
 
 
 def thinking_is_supported(call: ApiRequest) -> None:
-    """Check that the thinking type is known, supported by the model and has its fields."""
+    """Raise `ApiError` if the thinking type is unknown or unsupported by the model, or budget or display is invalid."""
     thinking = call.params.get("thinking")
     if thinking is None:
         return
@@ -107,7 +107,7 @@ def thinking_is_supported(call: ApiRequest) -> None:
 
 
 def max_tokens_fit_the_model(call: ApiRequest) -> None:
-    """Check that `max_tokens` is not greater than the maximum output of the model."""
+    """Raise `ApiError` if `max_tokens` is greater than the maximum output of the model."""
     if call.max_tokens > call.model.max_output:
         raise invalid_request(
             f"max_tokens: {call.max_tokens} > {call.model.max_output}, "
@@ -116,7 +116,7 @@ def max_tokens_fit_the_model(call: ApiRequest) -> None:
 
 
 def prewarming_asks_for_no_output(call: ApiRequest) -> None:
-    """Check that a request with `max_tokens: 0`, which only fills the cache, has no parameter such as `stream`."""
+    """Raise `ApiError` if a request with `max_tokens: 0` (only fills the cache) asks for output, as by `stream`."""
     if call.max_tokens > 0:
         return
     if call.stream:
@@ -130,7 +130,7 @@ def prewarming_asks_for_no_output(call: ApiRequest) -> None:
 
 
 def budget_leaves_room_for_text(call: ApiRequest) -> None:
-    """Check that the thinking budget is less than `max_tokens`."""
+    """Raise `ApiError` if thinking is enabled and its budget is not less than `max_tokens`."""
     if _kind(call, "thinking") == "enabled" and call.params["thinking"]["budget_tokens"] >= call.max_tokens:
         raise invalid_request("`max_tokens` must be greater than `thinking.budget_tokens`.")
 

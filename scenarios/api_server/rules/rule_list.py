@@ -1,4 +1,4 @@
-"""Ordered list of the rules that a request must satisfy."""
+"""Lists the rules of the Messages API that a request must satisfy, and checks a request against them in order."""
 
 from collections.abc import Callable
 
@@ -43,8 +43,8 @@ OUTPUT: tuple[Rule, ...] = (
     parameter_rules.prewarming_asks_for_no_output,
     parameter_rules.budget_leaves_room_for_text,
 )
-"""Rules on the output length. These and the three groups above apply in strict mode only: the API refuses a request
-that breaks one, although a reply could be computed.
+"""Rules on the output length. Like `PARAMETERS`, `TOOLS` and `MESSAGES`, checked in strict mode only: the API refuses
+a request that breaks one, although a reply could be computed.
 """
 
 

@@ -128,7 +128,7 @@ def _literals_are_plain(schema: Mapping[str, Any], path: str) -> None:
 
 
 def _parts(schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
-    """Yield the sub-schemas of *schema* with their paths. Raises `ApiError` if a container has the wrong type."""
+    """Yield the sub-schemas of *schema* with relative paths. Raises `ApiError` if, say, `properties` is no object."""
     for keyword in ("properties", *DEFINITIONS):
         named = schema.get(keyword, {})
         if not isinstance(named, dict):

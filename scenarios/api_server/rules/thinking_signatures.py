@@ -105,7 +105,7 @@ class ThinkingSigner:
 
     _key: ThinkingKey = attrs.field(alias="secret", converter=ThinkingKey)
     remembered: int = attrs.field(default=20_000, kw_only=True)
-    """Maximum number of stored tool calls; the least recently used is removed first."""
+    """Maximum number of tool calls whose reply's thinking is stored; the least recently used is removed first."""
     _replies: OrderedDict[str, tuple[str, ...]] = attrs.field(init=False, factory=OrderedDict)
 
     def sign(self, call: ApiRequest, thinking_text: str, earlier_blocks: Sequence[Block]) -> str:
@@ -133,7 +133,7 @@ class ThinkingSigner:
         """Raise `ApiError` (400) for the first thinking block that is changed, missing or from another conversation.
 
         Blocks of other models are ignored. The conversation is compared only if the model has `binds_thinking`.
-        *call* must have passed the rules of lenient mode.
+        *call* must have passed the rules of lenient mode. Only the newest reply with tool calls must be complete.
         """
         runs = merged_runs(call.messages) if self._replies else []
         thinking = call.params.get("thinking") or {}

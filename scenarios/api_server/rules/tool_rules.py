@@ -24,7 +24,7 @@ FORCED = ("any", "tool")
 
 
 def tools_are_well_formed(call: ApiRequest) -> None:
-    """Check that custom tools have a name and an object schema, and strict tools only supported schema keywords."""
+    """Raise `ApiError` for an unknown tool type, invalid name or schema, or unsupported keywords in a strict tool."""
     for index, tool in enumerate(call.tools):
         kind = tool.get("type")
         if kind is None or kind == "custom":
@@ -34,14 +34,14 @@ def tools_are_well_formed(call: ApiRequest) -> None:
 
 
 def tool_names_are_unique(call: ApiRequest) -> None:
-    """Check that no two tools have the same name; tools without a name (toolsets) are skipped."""
+    """Raise `ApiError` if two tools have the same name; tools without a name (toolsets) are skipped."""
     names = [tool["name"] for tool in call.tools if isinstance(tool.get("name"), str)]
     if len(names) != len(set(names)):
         raise invalid_request("tools: Tool names must be unique.")
 
 
 def tool_choice_is_possible(call: ApiRequest) -> None:
-    """Check that `tool_choice` has a known type, names a tool of the request, and is supported by the model."""
+    """Raise `ApiError` if `tool_choice` has an unknown type or tool, or the model does not support it."""
     choice = call.params.get("tool_choice")
     if choice is None:
         return
@@ -114,7 +114,7 @@ def merged_runs(messages: Sequence[RequestMessage]) -> list[MessageRun]:
 
 
 def every_tool_use_has_its_result(call: ApiRequest) -> None:
-    """Check that tool calls have unique ids, and that the next user message starts with exactly one result for each."""
+    """Raise `ApiError` if tool call ids repeat, or the next user message does not start with one result for each."""
     if call.block_types.isdisjoint(("tool_use", "tool_result")):
         return
     _tool_blocks_have_their_role(call)

@@ -63,7 +63,7 @@ class YamlNode:
         return self.value is not None and not isinstance(self.value, tuple | dict)
 
     def text(self, expected: str = "text") -> str:
-        """Return the text of a non-empty scalar as written in the file, so that `42` and `true` are valid text."""
+        """Return a scalar as written, so that `42` is text too. Raises `LineInvalid` for other values, or if empty."""
         if not self.is_scalar() or not self.spelling:
             raise self.refuse_as(expected)
         return self.spelling
@@ -101,7 +101,7 @@ class YamlNode:
         return self.value
 
     def known_fields(self, known: Iterable[str], expected: str = "a mapping") -> "dict[str, YamlNode]":
-        """Return the values of a mapping by key. An unknown key is an error that names the closest known key."""
+        """Return the values of a mapping by key. Raises `LineInvalid`, with a hint, for a key that is not *known*."""
         fields, known = self.fields(expected), sorted(known)
         for key in fields:
             if key not in known:

@@ -125,7 +125,7 @@ class ReplySelector:
     def _agent_script(self, caller: ApiCaller) -> AgentScript | None:
         """Return the agent's replies for the purpose of the request; None if there are none.
 
-        For purposes other than `turn`, `default` is used if the agent's own list has no reply.
+        The list `default` serves agents without a list; for purposes except `turn`, also agents without such replies.
         """
         script = self._agent_scripts.get((self._owner(caller.agent), caller.purpose))
         if script is None and caller.purpose != "turn":

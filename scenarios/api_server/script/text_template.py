@@ -94,7 +94,7 @@ def _fill_text(text: str, facts: RequestFacts) -> str:
 
 
 def _slots(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Yield each slot name in *text*, with start and end including braces. Raises `ValueError` if a slot is open."""
+    """Yield each slot name in *text*, with start and end including braces. Raises `ValueError` without `}}`."""
     stop = 0
     while (start := text.find(OPEN, stop)) >= 0:
         end = text.find(CLOSE, start)

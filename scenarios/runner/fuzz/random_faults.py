@@ -131,7 +131,7 @@ def _stop(draw: random.Random, targets: FaultTargets) -> FaultMapping:
 
 
 def _when(draw: random.Random, targets: FaultTargets, target: str) -> FaultMapping:
-    """Return a random event to trigger a fault of *target*: one that names it, or any event if none does."""
+    """Return a random event to trigger a fault of *target*: one that names it, except `finished`, or else any event."""
     own = [trigger for trigger in targets.triggers if target in trigger.values() and trigger["kind"] != "finished"]
     return draw.choice(own or targets.triggers)
 
