@@ -94,7 +94,7 @@ class AgentRunner:
         )
 
     async def run_job(self, job: OfflineJob) -> None:
-        """Run an offline job, such as a compaction, without a turn; first, answer tool calls that a crash left open.
+        """Run an offline job, such as a compaction, without a turn; first, add results to calls that a crash left open.
 
         `Agent.interrupt` stops the job before or after its change, never in between. A failure of the job becomes an
         event. Raises `ConfigInvalid` for a job that the agent cannot run, and `OSError`.
@@ -189,7 +189,7 @@ class AgentRunner:
 
     @property
     def _leads_team(self) -> bool:
-        """True if agents may work for this one but owe no report: teammates, or sub-agents messaged after theirs."""
+        """True if agents may work for this one without a report to come: teammates, or sub-agents messaged again."""
         tool, has_sent = self._agent_tool, self.parts.mail.router.has_sent
         return self.parts.leads_team or tool.has_teammate or (tool.has_started and has_sent)
 

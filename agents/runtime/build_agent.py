@@ -95,7 +95,7 @@ def build_agent(
 def begin_conversation(parts: AgentParts, tools: Mapping[str, Tool], thresholds: Thresholds) -> Conversation:
     """Return a new conversation without messages, with the agent's request parameters, tools and system prompt.
 
-    A setting allows cache edits (deletion of cached results), but only with the embedded server: the API has none.
+    A setting enables cache edits (deletion of tool results in the prompt cache), which only the embedded server has.
     """
     settings, model, clearing = parts.spec.settings, parts.model, parts.spec.settings.layers.clearing
     header = KeyHeader(

@@ -127,7 +127,7 @@ class _InProcessHost:
 async def open_in_process_host(root: RootConnection, run_main: AgentMain) -> AsyncIterator[None]:
     """Within the block, run sub-agents of this agent in this process, each by *run_main*, when the root requests it.
 
-    At the end of the block, agents that have finished their work may exit, and the others are cancelled; all have ended
+    At its end, agents with finished work get `END_TIMEOUT` seconds to exit, and the others are cancelled; all have ended
     when the block is left. An exception in one agent is a failure of that agent alone.
     """
     with ExitStack() as stack:  # The handler must outlive the last agent.

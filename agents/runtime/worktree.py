@@ -61,7 +61,7 @@ _STATUS = ("status", "--porcelain", "--ignored", "--untracked-files=normal", "--
 async def find_unsaved_work(worktree: Worktree) -> str | None:
     """Return a phrase about the work that deleting *worktree* would lose; None if no work would be lost.
 
-    Work is every changed, new or ignored file, and every commit after the base to which HEAD has pointed. A lock,
+    Work is every changed, new or ignored file, and every commit but the base that HEAD has ever pointed to. A lock,
     submodules in the worktree, and files that git is configured to skip count as work too. Raises `GitFailed`.
     """
     if worktree.stage == "making" or not worktree.path.exists():

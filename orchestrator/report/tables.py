@@ -38,7 +38,7 @@ def render_approvals(facts: SessionFacts) -> Html:
     """Render a table of the approval requests with their answers; a note if there was no request."""
     if not facts.approvals:
         return note("No approval was requested.")
-    head = ("when", "agent", "what", "decided by", "answers")
+    head = ("when", "agent", "what", "approver", "answers")
     shown = _ends(facts.approvals)
     return join((table(head, (_approval(each, facts.first) for each in shown)), _more(facts.approvals, shown)))
 

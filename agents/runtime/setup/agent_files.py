@@ -34,7 +34,7 @@ class AgentFiles:
 
 @contextmanager
 def open_agent_files(session: SessionDirectory, clock: Clock, *, name: str, incarnation: int) -> Iterator[AgentFiles]:
-    """Open transcript and event log of *name* in the block. Raises `ConfigInvalid` if damaged, and `OSError`."""
+    """Keep transcript and event log of agent *name* open in the block. Raises `ConfigInvalid` if damaged, `OSError`."""
     directory = session.agent_directory(name)
     try:
         transcript = TranscriptWriter.open(directory / TRANSCRIPT, clock)

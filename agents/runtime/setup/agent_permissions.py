@@ -17,7 +17,7 @@ from coterie.agents.tools.team.task_tools import TASK_TOOLS
 
 
 def server_limits(definition: AgentDefinition | None, listed: Sequence[ListedTool]) -> tuple[RoleLimit, ...]:
-    """Return limits that deny MCP tools reserved for other agent types, and tools of servers not in `mcp_servers`."""
+    """Return limits that deny MCP tools for other agent types only, and of servers not in *definition*'s `mcp_servers`."""
     foreign = frozenset(
         tool.name for tool in listed if tool.kinds is not None and (definition and definition.name) not in tool.kinds
     )
@@ -33,13 +33,13 @@ def server_limits(definition: AgentDefinition | None, listed: Sequence[ListedToo
 
 
 def tools_allowed_by(definition: AgentDefinition) -> tuple[str, ...]:
-    """For each of `mcp_servers` of which `tools` names no tool, return a rule, as `mcp__github`, for all its tools."""
+    """Return `mcp__NAME` (all tools of a server) for each server in `mcp_servers` of which `tools` lists no tool."""
     named = {server_of(entry) for entry in definition.tools or ()}
     return tuple(f"{PREFIX}{server}" for server in definition.mcp_servers or () if server not in named)
 
 
 TEAM_TOOLS = (SendMessage.name, *TASK_TOOLS)
-"""Names of message and task tools, which a teammate's definition need not allow: it reports only when it ends."""
+"""Names of message and task tools, which a teammate may use even if the `tools` of its definition omit them."""
 
 
 def effective_permissions(
@@ -62,7 +62,7 @@ def effective_permissions(
 
 
 def _role_limit(definition: AgentDefinition, extra_tools: Sequence[str]) -> RoleLimit:
-    """Return the limit to a type's `tools` (`Bash(make:*)`: only such calls) and *extra_tools*. No rule lifts it."""
+    """Return the limit of an agent type to its `tools` and *extra_tools*, which no permission rule can widen."""
     whole = {entry for entry in definition.tools or () if "(" not in entry}
     also = (ExitPlanMode.name, *tools_allowed_by(definition), *extra_tools)
     denied = {entry for entry in definition.disallowed_tools if "(" not in entry}

@@ -83,7 +83,7 @@ class AgentHooks:
         return CompactionHook(hooks=self.hooks, on_restarted=on_restarted)
 
     async def begin(self, agent: Agent) -> list[bytes]:
-        """Emit the notices. For the lead (first agent) also run the SessionStart hooks; return the texts they add."""
+        """Emit `notices`. For the lead (first agent) also run the SessionStart hooks; return the texts they add."""
         for notice in self.notices:
             agent.emit(notice)
         is_new = not agent.conversation.messages

@@ -37,7 +37,7 @@ def project_memory(project: Path, settings: Settings) -> MemoryScope:
 def scopes_for(
     project: Path, settings: Settings, definition: AgentDefinition | None, *, is_lead: bool
 ) -> tuple[MemoryScope, ...]:
-    """Return the enabled memory directories: of *project* if *is_lead*, of the agent's type. Raises `ConfigInvalid`."""
+    """Return memory directories, none if memory is off: *project*'s if *is_lead*, the type's. Raises `ConfigInvalid`."""
     if not settings.memory.enabled:
         return ()
     scopes = [project_memory(project, settings)] if is_lead else []

@@ -154,7 +154,7 @@ def _closest_line(text: str, old: str) -> tuple[int, str] | None:
 
 
 def _lines_around(text: str, position: int, size: int) -> list[str]:
-    """Return the lines of the *size* characters at *position*, with AROUND lines before and after, all with numbers."""
+    """Return, with numbers, the lines of *size* characters at *position*, and AROUND lines around; at most SHOWN."""
     first = text.count("\n", 0, position)
     last = first + text.count("\n", position, max(position, position + size - 1))
     lines = text.removesuffix("\n").split("\n") if text else []

@@ -253,7 +253,7 @@ def _start(options: _Options, settings: Settings, *, project: Path, **facts: Any
         elif options.only_result:
             click.echo(started)
         else:
-            hint = f"`coterie attach {started}` shows it, `coterie stop` ends it"
+            hint = f"`coterie attach {started}` shows it, `coterie stop {started}` ends it"
             click.echo(f"session {started} has started; {hint}")
         return
     is_live = is_team(assignment) and has_room_for_board() if options.is_live is None else options.is_live
