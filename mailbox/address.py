@@ -27,7 +27,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 @attrs.frozen
 class Everyone:
-    """The address `*`: all agents of the session except the sender."""
+    """The address `*`: all agents of the session that have not ended, except the sender."""
 
 
 @attrs.frozen

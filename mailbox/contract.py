@@ -96,7 +96,7 @@ class BridgeReceipt(Receipt):
     """
 
     state: BridgeState
-    """accepted: in the recipient's mailbox; held: until the user releases it; waiting: in the sender's outbox."""
+    """accepted: in the mailbox; held: until that session's user releases it; waiting: in the sender's outbox."""
 
 
 @attrs.frozen(kw_only=True)
@@ -115,7 +115,7 @@ class DeadLetter:
     reason: DeadReason
     detail: str
     mailbox: str
-    """Name of the mailbox that held the message; for mail of other sessions, the address or `held`."""
+    """Name of the mailbox that held the message; of a bridge message, the destination address, or `held`."""
     at: float
     envelope: Envelope | None
     raw: bytes
@@ -138,7 +138,7 @@ class Backlog:
     messages: int
     bytes: int
     oldest: float | None
-    """Creation time of the oldest readable message, in seconds since 1970; None if there is none."""
+    """Creation time of the oldest of them that can be decoded, in seconds since 1970; None if there is none."""
 
 
 class Inbox(Protocol):

@@ -13,7 +13,7 @@ from coterie.mailbox.contract import DeadLetter
 from coterie.mailbox.envelope import MessageId, new_message_id
 
 DeadLetterNumber = NewType("DeadLetterNumber", int)
-"""Number of a dead letter: its byte offset in the file, which never changes."""
+"""Number of a dead letter: its byte offset in the session's file of dead letters, which never changes."""
 
 DEAD_LETTERS_FILE = "letters.jsonl"
 VERSION = 1

@@ -106,7 +106,7 @@ class Envelope(_Encoded):
     """Id for deduplication; assigned by the sender."""
     v: int = VERSION
     mac: str | None = None
-    """MAC over all other fields, made with the key of the sender; see `sign`."""
+    """MAC over all other fields, made with the key of the sender (see `sign`); None if the message is not signed."""
 
     def __attrs_post_init__(self) -> None:
         # JSON cannot represent NaN and infinity, so such a value would not survive a round trip.
@@ -170,7 +170,7 @@ class Envelope(_Encoded):
 
 
 def sign_new(envelope: Envelope, key: bytes) -> Envelope:
-    """Add a MAC made with *key* to *envelope* itself, and return it. Saves the copy that `Envelope.sign` makes.
+    """Add a MAC made with *key* to *envelope* itself, and return it. Avoids the copy that `Envelope.sign` makes.
 
     Only for a new envelope that has no MAC yet and that no other code refers to. *key* must not be empty.
     """

@@ -75,7 +75,7 @@ def read_injected_faults(path: Path) -> list[InjectedFault]:
 
 @attrs.define(eq=False)
 class FaultRules:
-    """Applies the fault rules of the file *path* in one process, as its `FaultHook` and its `MailFaults`."""
+    """Applies the fault rules in the file *path* to the file operations and the mail of one process."""
 
     path: Path
     process: str

@@ -47,7 +47,7 @@ def mail_faults(hook: MailFaults) -> Iterator[None]:
 
 
 def trigger(fault: MailFault, route: MailRoute, recipient: str) -> float | None:
-    """Call `MailFaults.trigger` of the hook of this process: None for no fault. Return None if there is no hook."""
+    """Return the result of `MailFaults.trigger` of this process's fault source; None for no fault or no source."""
     return None if _hook is None else _hook.trigger(fault, route, recipient)
 
 

@@ -121,7 +121,7 @@ class TaskNotification(MessageBody, frozen=True):
 
 
 class Idle(MessageBody, frozen=True):
-    """Notice that the sending agent is idle."""
+    """Notice to the lead (first agent) that the sending agent has no work and waits for messages."""
 
     kind: ClassVar[MessageKind] = "idle"
     outcome: str | None = None

@@ -8,7 +8,7 @@ AUTHORITY: frozenset[MessageKind] = frozenset({"shutdown_request", "plan_approva
 """Kinds that stop the recipient or grant it something. They are sent inside a process or over a socket to the root
 (supervisor process), never through a file, because a file does not prove who wrote it."""
 REFERRED: frozenset[MessageKind] = frozenset({"plan_approval_response"})
-"""Kinds that go to the root (supervisor), if it runs: it stores the request, and knows the sender by its socket."""
+"""Kinds that go to the root (supervisor), if it runs: it has the request, and its socket proves the sender."""
 NEVER_WAKES: frozenset[MessageKind] = frozenset({"idle"})
 """Kinds of messages that do not wake an idle recipient but wait for its next turn, to save a model call."""
 
@@ -26,7 +26,7 @@ SENDERS: Mapping[MessageKind, frozenset[SenderKind]] = {
 }
 """Maps each kind of message, except plain text, to the kinds of senders that may send it."""
 ANSWERS: frozenset[MessageKind] = frozenset({"shutdown_response", "plan_approval_response", "permission_response"})
-"""Kinds that must name the request that they answer."""
+"""Kinds of messages that must name the request that they answer, by its message id."""
 
 
 def has_authority(envelope: Envelope) -> bool:

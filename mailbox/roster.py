@@ -113,7 +113,7 @@ class LocalRoster:
     _state: RosterState = attrs.field(factory=RosterState)
 
     def members(self) -> Mapping[str, Member]:
-        """Return all members by name, as an immutable snapshot."""
+        """Return all members by name, as a snapshot that later changes do not affect."""
         return self._state.members
 
     def join(self, name: str, engagement: MemberOrigin | None = None) -> Member:
@@ -147,7 +147,7 @@ class FileRoster:
     _was_there: bool = attrs.field(default=False, init=False)
 
     def members(self) -> Mapping[str, Member]:
-        """Return all members by name. The file is read only if it has changed since the last call."""
+        """Return all members by name; empty if there is no file yet. Reads the file only if it has changed."""
         if self._snapshot is None or not self._snapshot.is_current():
             self._snapshot = self._read()
         return self._snapshot.state.members if self._snapshot is not None else {}
@@ -211,7 +211,7 @@ class _RosterSnapshot:
     state: RosterState
     _descriptor: int
     _written: int
-    """Modification time in nanoseconds since 1970."""
+    """Modification time of the roster file when it was read, in nanoseconds since 1970."""
 
     @classmethod
     def of(cls, path: Path) -> "_RosterSnapshot":

@@ -14,7 +14,7 @@ from coterie.mailbox.message_bodies import BODIES
 from coterie.mailbox.policy import ANSWERS, AUTHORITY, REFERRED, SENDERS
 
 TIME_TO_LIVE = 7 * 24 * 3600.0
-"""Seconds after which an undelivered message expires."""
+"""Default time to live of a message: seconds after its creation at which it expires if it is not delivered."""
 
 
 class BridgePort(Protocol):
@@ -77,7 +77,7 @@ class Router:
 
     roster: Roster
     keys: Keys | None
-    """None: messages are not signed."""
+    """Source of the senders' keys, with which messages are signed; None: messages are not signed."""
     local: Transport
     """Transport for recipients that are tasks of this process, and for all members if `files` is None."""
     files: Transport | None = None

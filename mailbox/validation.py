@@ -21,10 +21,10 @@ class MessageValidator:
     name: str
     incarnation: int
     keys: Keys | None
-    """None: MACs are not checked."""
+    """Source of the senders' keys, with which MACs are checked; None: MACs are not checked."""
     clock: Clock
     trusted: Container[MessageDigest] = frozenset()
-    """Digests of messages accepted without a MAC: they were stored before any agent of this session run started."""
+    """Digests of messages accepted without a valid MAC: stored before any agent of this session run started."""
 
     def rejection_reason(self, envelope: Envelope) -> tuple[DeadReason, str] | None:
         """Return why *envelope* must not be delivered, as a reason code and a sentence; None if it may be delivered."""
@@ -42,7 +42,7 @@ class MessageValidator:
     def to_dead_letter(
         self, reason: DeadReason, detail: str, raw: bytes, envelope: Envelope | None = None
     ) -> DeadLetter:
-        """Build the dead letter of *envelope*, a message stored as *raw*, or of invalid bytes *raw* if it is None."""
+        """Build the dead letter of *envelope*, stored as *raw*; if *envelope* is None, of the invalid bytes *raw*."""
         return DeadLetter(
             reason=reason, detail=detail, mailbox=self.name, at=self.clock.now(), envelope=envelope, raw=raw
         )

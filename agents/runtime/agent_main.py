@@ -48,8 +48,8 @@ def combine_lead_task(task: str, message: str) -> str:
 def complete_spec(spec: AgentSpec, session: SessionDirectory, known: Sequence[str]) -> AgentSpec:
     """Return *spec* with a working directory; with an empty task if the agent is resumed and the task is in *known*.
 
-    *known* are the user texts in the agent's transcript; a lead without any gets the session's first task. The task of
-    a fork (agent that continues its parent's conversation) in a git worktree begins with a notice about the directory.
+    *known* are the user texts in the agent's transcript; a lead without any, and without a job, gets the session's
+    first task. The task of a fork (which continues its parent's conversation) in a git worktree begins with a notice.
     """
     task, worktree = spec.task, spec.workspace.worktree
     if worktree is not None and spec.fork is not None and task:

@@ -32,7 +32,7 @@ class NextUserMessage:
     async def __call__(self, agent: Agent) -> None:
         """Append this run's user message to *agent*'s conversation, unless that contains it already or nothing is new.
 
-        First, start hooks run, and tool calls that a crash left open get results. Raises `OSError` for the transcript.
+        First, start hooks run, and calls left open by a crash get results. Raises `OSError` of writing the transcript.
         """
         parts, task = self.parts, self.parts.spec.task
         start_blocks = await parts.hooks.begin(agent)

@@ -31,7 +31,7 @@ END_TIMEOUT = 5.0
 
 
 Interrupting = Callable[[Callable[[], None]], AbstractAsyncContextManager[None]]
-"""Function that returns a context manager, in whose block signals to an agent call the given interrupt function."""
+"""Function that returns a context manager; in its block, a SIGTERM for an agent calls the given function."""
 AgentMain = Callable[[AgentSpec, RootConnection, Interrupting], Awaitable[int]]
 """Function that runs one agent and returns its exit status; it reports expected failures to the root process."""
 
@@ -127,8 +127,8 @@ class _InProcessHost:
 async def open_in_process_host(root: RootConnection, run_main: AgentMain) -> AsyncIterator[None]:
     """Within the block, run sub-agents of this agent in this process, each by *run_main*, when the root requests it.
 
-    At its end, agents with finished work get `END_TIMEOUT` seconds to exit, and the others are cancelled; all have ended
-    when the block is left. An exception in one agent is a failure of that agent alone.
+    At its end, agents with finished work get `END_TIMEOUT` seconds to exit, and the others are cancelled. All have
+    ended when the block is left. An exception in one agent is a failure of that agent alone.
     """
     with ExitStack() as stack:  # The handler must outlive the last agent.
         async with trio.open_nursery() as nursery:

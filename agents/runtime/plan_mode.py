@@ -37,7 +37,7 @@ class PlanMode:
         self.authority.permissions = self._after_approval if may_act else attrs.evolve(own, mode="plan")
 
     async def submit(self, plan: str, files: Sequence[str]) -> PlanDecision:
-        """Submit *plan*, which will change *files*, and wait for the decision; an approval ends the plan mode.
+        """Submit *plan*, which will change *files*, to the approver; return the decision. Approval ends the plan mode.
 
         Raises `ToolFailed` if no plan was requested from the agent. After an approval, later plans are not submitted.
         """

@@ -41,7 +41,7 @@ async def run_worker(script: str, request: bytes, *, work: str = "The search") -
 
 
 def command_environment(additional: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of this process and *additional*, without `ANTHROPIC_*` (API keys) and control token."""
+    """Return the variables of this process and *additional*, without `ANTHROPIC_*` and `COTERIE_CONTROL_TOKEN`."""
     variables = {**os.environ, **additional}
     secrets = {name for name in variables if name.startswith(SECRET_PREFIX)} | SECRETS
     return {name: value for name, value in variables.items() if name not in secrets}

@@ -68,7 +68,7 @@ class TransportFactory(Protocol):
 
 
 OpenTransportFactory = Callable[[], AbstractAsyncContextManager[TransportFactory]]
-"""Function that opens an empty storage, and returns the factory of transports on it as a context manager."""
+"""Function that returns a context manager, which opens an empty storage and yields the transport factory for it."""
 
 
 @attrs.define(eq=False)
@@ -220,7 +220,7 @@ class MailHarness:
     async def read(self, name: str = "bob", *, seen: Container[MessageId] = ()) -> list[Envelope]:
         """Open the mailbox of *name*, take and acknowledge all pending messages, and return them. Then close it.
 
-        *seen* as for `open_inbox`.
+        *seen* contains the ids of messages in the transcript of the reader, which are acknowledged but not returned.
         """
         async with self.open_inbox(name, seen=seen) as inbox:
             envelopes = [delivery.envelope for delivery in inbox.take_nowait()]
@@ -229,7 +229,7 @@ class MailHarness:
 
     @asynccontextmanager
     async def open_other_session(self) -> AsyncIterator["MailHarness"]:
-        """Open the transport of another session, with its own storage and members of the same names."""
+        """Open and yield the harness of another session, with its own storage and members of the same names."""
         async with self.open_factory() as factory, open_harness(factory, self.limits, self.open_factory) as mail:
             yield mail
 
@@ -238,7 +238,7 @@ class MailHarness:
 async def open_harness(
     factory: TransportFactory, limits: MailLimits, open_factory: OpenTransportFactory
 ) -> AsyncIterator[MailHarness]:
-    """Open a transport with storage from *factory*, and with alice, bob and carol on its roster."""
+    """Open a transport with *factory*, and yield a harness with it and a roster of alice, bob and carol."""
     mail = MailHarness(factory=factory, limits=limits, open_factory=open_factory)
     for name in MEMBERS:
         mail.roster.join(name)
@@ -321,7 +321,7 @@ class Promise:
 
 
 def promise(*, need: PromiseNeed | None = None, limits: MailLimits | None = None) -> Callable[[_Test], Promise]:
-    """Return a decorator: it turns a test function into a `Promise` that needs *need* of the storage, or *limits*."""
+    """Return a decorator that turns a test into a `Promise`: storage must support *need*, mailboxes have *limits*."""
     return lambda test: Promise.of(test, need, limits)
 
 

@@ -37,7 +37,7 @@ class UnknownTask(TaskRefused):
 
     id: int
     highest: int
-    """The highest number in use; 0 if there is no task."""
+    """The highest number of a task in the list, even of a deleted one; 0 if there is no task."""
 
     def __str__(self) -> str:
         hint = f"the highest number is {self.highest}" if self.highest else "there are no tasks yet"

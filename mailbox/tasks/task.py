@@ -38,7 +38,7 @@ USER = TaskOwner(name="user", incarnation=0)
 
 @attrs.frozen(kw_only=True)
 class TaskHistoryEntry:
-    """One change in the history of a task."""
+    """One entry in the history of a task: the time, the author and a short description of a change."""
 
     at: float
     """Time of the change, in seconds since 1970."""
@@ -73,7 +73,7 @@ class Task:
     def with_change(self, at: float, by: TaskOwner, what: str, **facts: Any) -> "Task":
         """Return a copy of the task with the fields in *facts* changed.
 
-        The copy has a new history entry, which says that *by* made the change *what* at the time *at*.
+        It has the next version, and a new history entry, which says that *by* made the change *what* at the time *at*.
         """
         history = (*self.history, TaskHistoryEntry(at=at, by=str(by), what=what))
         if len(history) > HISTORY_LIMIT:

@@ -1,6 +1,6 @@
 """Files of a task list: one file for each task, named by the number of the task.
 
-A change of the task list replaces one file, so it is atomic. Files are never removed, even for deleted tasks. So the
+A change of one task replaces its file, so it is atomic. Files are never removed, even for deleted tasks. So the
 next task number is the highest number in a file name plus one.
 """
 
@@ -49,7 +49,7 @@ class TaskFiles:
         return self.directory / f"{task_id:06}.json"
 
     def highest(self) -> TaskId:
-        """Return the highest number ever given to a task; 0 if there is no task. Raises `TasksFailed`."""
+        """Return the highest number of a task file, also of a deleted task; 0 without files. Raises `TasksFailed`."""
         try:
             matches = map(_NAME.fullmatch, os.listdir(self.directory))  # noqa: PTH208 - names are wanted, not paths
             highest = max((int(match[1]) for match in matches if match), default=0)

@@ -38,12 +38,12 @@ class TaskGraph:
         return (found for found in self._all() if isinstance(found, Task))
 
     def waits_for(self, task: Task) -> tuple[TaskId, ...]:
-        """Return the tasks for which *task* waits: neither done nor deleted, or their file is missing or unreadable."""
+        """Return the numbers of the tasks that block *task*: neither done nor deleted, or without a readable file."""
         found = ((other, self._find(other)) for other in task.blocked_by)
         return tuple(other for other, blocker in found if blocker is None or not blocker.is_settled)
 
     def find_cycle(self, task_id: TaskId, on: TaskId) -> tuple[TaskId, ...] | None:
-        """Return the cycle of tasks that would arise if *task_id* waited for task *on*; None if no cycle arises."""
+        """Return the task numbers of the cycle that arises if task *task_id* waits for *on*; None if none arises."""
         paths: list[tuple[TaskId, ...]] = [(task_id, on)]
         seen: set[TaskId] = set()
         while paths:

@@ -46,7 +46,7 @@ def find_abandoned(transport: FileTransport) -> dict[str, Backlog]:
 
 
 async def dead_letter_abandoned(transport: FileTransport, dead: DeadLetters, name: str) -> int:
-    """Move the mail of *name*, which has left the roster or ended permanently, to *dead*; return the number.
+    """Move the mail of *name*, which has left the roster or ended, to *dead*. Return the number of messages.
 
     During the call this process is the only reader of the mailbox. A message is stored as a dead letter before it is
     removed from the mailbox. After a crash or cancellation between these steps, the next call recognises the message by
@@ -95,7 +95,7 @@ class _DeadLetterWriter:
             raise MailboxFailed(self.name, f"cannot read dead letters: {exc.strerror}; check the disk") from exc
 
     def add(self, letter: DeadLetter) -> None:
-        """Count *letter*, and store it unless it is stored already. Used as a `StoreDeadLetter`."""
+        """Count *letter*, and store it if it is new. Its reason `stale_incarnation` becomes `recipient_ended`."""
         if letter.reason == "stale_incarnation":  # addressed to one incarnation, and now there is none
             letter = attrs.evolve(letter, reason="recipient_ended", detail=_detail(self.name))
         if letter.raw not in self._known:
@@ -104,7 +104,7 @@ class _DeadLetterWriter:
 
 
 def _ended_roster(name: str) -> LocalRoster:
-    """Return a roster with one ended member, because a transport opens only the mailboxes of members."""
+    """Return a roster with *name* as an ended member, because a transport opens only the mailboxes of members."""
     return LocalRoster(RosterState(members={name: Member(name=name, incarnation=_NO_INCARNATION, state="ended")}))
 
 

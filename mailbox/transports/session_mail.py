@@ -50,7 +50,7 @@ class SessionKeys:
         return cls(bytes.fromhex(secret))
 
     def to_hex(self) -> str:
-        """Return the secret, to send it over a socket. Never write it to disk or pass it to a program of an agent."""
+        """Return the secret in hex, to send over a socket. Never write it to disk or pass it to an agent's program."""
         return self._secret.hex()
 
     def key_of(self, sender: Sender) -> bytes:
@@ -80,7 +80,7 @@ class SessionMail:
     held: HeldMail
     bridge: BridgeTransport
     keys: SessionKeys | None
-    """None: messages are not signed, and no MAC is checked."""
+    """Keys that sign messages and check their MACs; None: messages are not signed, and no MAC is checked."""
 
     @classmethod
     def open(
@@ -92,7 +92,7 @@ class SessionMail:
         believed: Mapping[str, frozenset[MessageDigest]] | None = None,
         on_untrusted: Callable[[DeadLetter], None] | None = None,
     ) -> "SessionMail":
-        """Open the mail of *session*. Messages are signed and checked with *keys*.
+        """Open the mail of *session*. Messages are signed and checked with *keys*; with None, neither is done.
 
         *believed* has the digests of pending messages that need no MAC, by mailbox (see `snapshot_pending`).
         *on_untrusted* is called with each message that becomes a dead letter because its sender did not sign it.

@@ -20,7 +20,7 @@ _MARKS = re.compile(r"[*`\"']|(?<!\w)_|_(?!\w)")
 _SETTING = re.compile(r"(?P<key>[\w .()/-]{3,60}?)\s*(?::|=|->)\s+(?P<value>\S.*)|(?P<key2>\w+)=(?P<value2>\S+)")
 _IS = re.compile(r"(?:the\s+|our\s+|my\s+)?(?P<key>[\w -]{3,60}?)\s+(?:is|are)\s+(?P<value>\S.*)", re.IGNORECASE)
 _EXACT = re.compile(r"(?:not\s+)?(?:[~<>=]*\d[\w.:/-]*(?:\s+\w+)?|[A-Z]\w*|\S*[_./:@]\S*|true|false|on|off|yes|no)")
-"""Pattern of a value that contradicts any other value of its key: a number, a name, a path, or a word like `true`."""
+"""Pattern of the Y in a sentence "X is Y" that is compared: a number, a name, a path, or a word like `true`."""
 _ADVICE = re.compile(
     r"(?:please\s+)?(?P<word>always|never|do\s+not|don't|dont|avoid|use|prefer)\s+(?:use\s+|using\s+|to\s+)?(?P<rest>\S.*)",
     re.IGNORECASE,
@@ -94,8 +94,8 @@ _WORDS = re.compile(r"\w+")
 def find_duplicates(memories: Sequence[CheckedMemory]) -> Iterator[StoreIssue]:
     """Yield an issue for each memory whose body almost equals that of an earlier one, or whose name is the same.
 
-    A memory is compared only with a few that share hashes of word runs with it, so the work grows linearly. The same
-    name with another body is a contradiction, because a reader of the name cannot know which memory is meant.
+    A memory is compared only with a few that share word runs with it, so the work grows linearly. The same name with
+    another body and file name is a contradiction, or a front matter issue if over `NAMESAKES` memories have the name.
     """
     counts = Counter(_name(memory) for memory in memories)
     sketches: dict[str, frozenset[int]] = {}

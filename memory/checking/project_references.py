@@ -37,7 +37,7 @@ class ProjectReference:
     """Path of the memory file in which the name occurs, relative to the store."""
     line: int
     kind: Literal["file", "directory", "symbol"]
-    """Kind of the name; "directory" for a name with slashes that may be a path, but also a branch or another thing."""
+    """Kind of the name: "file" is certainly a path, such as `src/`; "directory" may be one, or a branch like `a/b`."""
     name: str
     """Name to search for: a path without line number, or the last part of a symbol, such as `run` for `app.run()`."""
     shown: str
@@ -109,7 +109,7 @@ SIZE_LIMIT = 1_000_000
 TOTAL_LIMIT = 500_000_000
 """Largest amount of text in characters that is searched for symbols; with more, no symbol is reported as missing."""
 SKIPPED = frozenset(("node_modules", "__pycache__", "venv", "build", "dist", "target", "vendor", "site-packages"))
-"""Names of directories that are not searched: third-party or generated files. Most dot directories are not either."""
+"""Names of directories that are not searched (third-party or generated); nor are dot directories except `.github`."""
 DOCUMENTS = frozenset((".md", ".mdx", ".rst", ".txt", ".adoc"))
 """Suffixes of prose files, which are not searched for symbols, because they may mention deleted ones."""
 _WORDS = re.compile(r"--[A-Za-z0-9][\w-]*|[^\W\d]\w*")
@@ -145,9 +145,9 @@ class _ProjectFiles:
 def find_missing(claims: Iterable[ProjectReference], project: Path, memories: Collection[Path]) -> MissingReferences:
     """Search the directory *project* for the references *claims*, and return those to missing files and symbols.
 
-    A path exists if the path of a file or directory ends with it, or if it is in one of the directories *memories*. A
-    symbol exists if it occurs as a word in a file that is neither prose nor in *memories*. In a project with
-    too many files nothing, and with too much text no symbol, is reported. Blocks. Unreadable files are skipped.
+    A path exists if it ends the path of a file or directory, or is in a directory of *memories*. A name without suffix
+    is a path if its first part is a directory. A symbol exists if it is a word in a file outside prose and *memories*.
+    With too many files nothing, with too much text no symbol is reported. Blocks. Skips unreadable files.
     """
     tree = _walk(project, [Path(os.path.realpath(path)) for path in memories])
     named = list(claims)

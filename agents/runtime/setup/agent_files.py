@@ -34,7 +34,7 @@ class AgentFiles:
 
 @contextmanager
 def open_agent_files(session: SessionDirectory, clock: Clock, *, name: str, incarnation: int) -> Iterator[AgentFiles]:
-    """Keep transcript and event log of agent *name* open in the block. Raises `ConfigInvalid` if damaged, `OSError`."""
+    """Open transcript and event log of agent *name* for the block. Raises `OSError`, and `ConfigInvalid` if damaged."""
     directory = session.agent_directory(name)
     try:
         transcript = TranscriptWriter.open(directory / TRANSCRIPT, clock)

@@ -17,7 +17,7 @@ from coterie.agents.tools.team.task_tools import TASK_TOOLS
 
 
 def server_limits(definition: AgentDefinition | None, listed: Sequence[ListedTool]) -> tuple[RoleLimit, ...]:
-    """Return limits that deny MCP tools for other agent types only, and of servers not in *definition*'s `mcp_servers`."""
+    """Return limits that deny MCP tools for other agent types, and of servers not in `mcp_servers` of *definition*."""
     foreign = frozenset(
         tool.name for tool in listed if tool.kinds is not None and (definition and definition.name) not in tool.kinds
     )
@@ -62,7 +62,7 @@ def effective_permissions(
 
 
 def _role_limit(definition: AgentDefinition, extra_tools: Sequence[str]) -> RoleLimit:
-    """Return the limit of an agent type to its `tools` and *extra_tools*, which no permission rule can widen."""
+    """Return the limit to *extra_tools* and a type's `tools`, or parts such as `Bash(make:*)`; no rule can widen it."""
     whole = {entry for entry in definition.tools or () if "(" not in entry}
     also = (ExitPlanMode.name, *tools_allowed_by(definition), *extra_tools)
     denied = {entry for entry in definition.disallowed_tools if "(" not in entry}

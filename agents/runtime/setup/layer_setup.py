@@ -83,7 +83,7 @@ class PipelineBuilder:
     """Steps of the agent's pipeline, one in each field; empty until the pipeline is built."""
 
     def __call__(self, agent: Agent) -> Pipeline:
-        """Build the steps of *agent*, of which all else is set already, and return them in order, as its pipeline."""
+        """Build the steps of *agent*, whose other attributes are already set; return them in order, as its pipeline."""
         spec = self.parts.spec
         self.steps = self._build(agent)
         role: PipelineRole = "agent" if self.parts.point is None else "fork"
@@ -139,7 +139,7 @@ class PipelineBuilder:
         )
 
     def _memory_writers(self, agent: Agent) -> tuple[Extraction | None, DreamScheduler | None]:
-        """Build the steps that save (extraction) and tidy (dreaming) project memories; None if no lead or no such memory."""
+        """Build the steps that save and tidy (dreaming) project memories; None if not the lead, or if memory is off."""
         files, settings, authority = self.parts.files, self.parts.spec.settings.layers, self.parts.authority
         store, author = self.parts.memory.shared, partial(self.parts.memory.author, agent)
         if store is None or not self.parts.spec.is_lead:

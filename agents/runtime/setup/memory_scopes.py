@@ -37,7 +37,7 @@ def project_memory(project: Path, settings: Settings) -> MemoryScope:
 def scopes_for(
     project: Path, settings: Settings, definition: AgentDefinition | None, *, is_lead: bool
 ) -> tuple[MemoryScope, ...]:
-    """Return memory directories, none if memory is off: *project*'s if *is_lead*, the type's. Raises `ConfigInvalid`."""
+    """Return memory directories: *project*'s if *is_lead*, type's; none if memory is off. Raises `ConfigInvalid`."""
     if not settings.memory.enabled:
         return ()
     scopes = [project_memory(project, settings)] if is_lead else []

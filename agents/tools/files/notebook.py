@@ -226,7 +226,7 @@ class Notebook:
         return found[0]
 
     def replaced(self, cell: Cell, source: str, type_: CellType | None = None) -> str:
-        """Return the text with *source* and *type_* (None: as before) in *cell*; new code removes the old outputs."""
+        """Return the text with *source* and *type_* (None: as before) in *cell*; new code or type removes outputs."""
         layout = JsonLayout.of(self.text)
         changed: dict[str, Any] = {}
         if source != cell.source:

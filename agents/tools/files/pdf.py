@@ -33,7 +33,7 @@ def page_range(pages: str) -> tuple[int, int]:
 
 
 async def show_pdf(name: str, path: Path, pages: str | None, *, time_limit: float = 30.0) -> ToolResult:
-    """Return the pages *pages*, such as `1-5`, of the PDF at *path*; None means all of at most MAX_PAGES_BY_DEFAULT.
+    """Return *pages*, such as `1-5`, of the PDF at *path*; None: all pages, if it has at most MAX_PAGES_BY_DEFAULT.
 
     Raises `ToolFailed` that names the PDF as *name*, also after *time_limit* seconds. Cancellation kills the worker.
     """

@@ -52,7 +52,7 @@ class Read(BuiltInTool, name="Read", input_type=ReadInput, access="read", is_cle
         return [workspace.locate(arguments.file_path)]
 
     async def run(self, arguments: ReadInput, workspace: Workspace) -> ToolResult:
-        """Return the requested part; record a file up to LARGEST as read. After cancellation, a thread may read on."""
+        """Return the requested part; record a file up to LARGEST bytes as read. If cancelled, a thread may read on."""
         path = workspace.locate(arguments.file_path)
         result, content = await trio.to_thread.run_sync(_read_sync, arguments, path, abandon_on_cancel=True)
         if result is None:

@@ -43,12 +43,12 @@ class SearchTranscript(
     """Tool with which an agent searches its transcript (whole conversation), also texts removed from its context."""
 
     path: Path
-    """Path of the transcript file of the agent that has this tool; its other tools may not read the file."""
+    """Path of the transcript file of the agent that has this tool; its other tools need a permission to read it."""
     time_limit: float = 30.0
     """Seconds after which a search is stopped, because some regular expressions take exponential time."""
 
     async def run(self, arguments: SearchTranscriptInput, _workspace: Workspace) -> ToolResult:
-        """Return a line for each text that matches, or all texts of one turn. Cancellation kills the worker process."""
+        """Return a line for each of the newest matches, or one turn's texts. Cancellation kills the worker process."""
         if (arguments.pattern is None) == (arguments.turn is None):
             raise ToolFailed("Give either pattern, to search, or turn, to show a whole turn, but not both.")
         if not 1 <= arguments.limit <= MAX_TEXTS:

@@ -61,7 +61,7 @@ class AgentTool(BuiltInTool, name="Agent", input_type=AgentInput, access="spawn"
     has_started: bool = False
     """True if this tool has started an agent since this process began to run the agent."""
     has_teammate: bool = False
-    """True if an agent may work for this one but owe no report: a teammate or, after a restart, one messaged again."""
+    """True if an agent may work without a report to come: a teammate or, after a restart, one messaged again."""
     description: str = attrs.field(init=False)
     _waits: dict[str, trio.CancelScope] = attrs.field(factory=dict, init=False)
     """Name of a started agent -> cancel scope of the call that waits for its report."""

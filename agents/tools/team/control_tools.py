@@ -67,7 +67,7 @@ class TaskStop(BuiltInTool, name="TaskStop", input_type=TaskStopInput, access="s
     spawner: Spawner
 
     async def run(self, arguments: TaskStopInput, _workspace: Workspace) -> ToolResult:
-        """Stop the agent and return when its processes have ended. Cancelling the call does not undo the stop."""
+        """Stop the agent and all agents below it; return when they have ended. Cancellation does not undo the stop."""
         try:
             await self.spawner.stop(arguments.name)
         except SpawnRefused as exc:

@@ -35,7 +35,7 @@ class SendMessage(BuiltInTool, name="SendMessage", input_type=SendMessageInput, 
     sender: Sender
 
     async def run(self, arguments: SendMessageInput, _workspace: Workspace) -> ToolResult:
-        """Send the message; return each recipient's result. Raises `ToolFailed` if a single recipient rejects it."""
+        """Send the message; return each recipient's result. Raises `ToolFailed` if the one agent in `to` rejects it."""
         try:
             results = await self.router.send(self.sender, _draft(arguments))
         except MailboxError as exc:

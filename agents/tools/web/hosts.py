@@ -76,7 +76,7 @@ class HostList:
 
     @classmethod
     def parse(cls, texts: Sequence[str], sources: Iterable[str] = ()) -> "HostList":
-        """Parse *texts*, such as `*.example.org`. Raises `ConfigInvalid`, with the bad text's file from *sources*."""
+        """Parse *texts*, such as `*.example.org`. Raises `ConfigInvalid` that names a bad text's file of *sources*."""
         named = [*sources, *["web.hosts"] * len(texts)]
         return cls(entries=tuple(_entry(text, source) for text, source in zip(texts, named, strict=False)))
 
@@ -89,7 +89,7 @@ class HostList:
         )
 
     def allows_connection(self, ip: Address, address: WebAddress) -> bool:
-        """Return True if *ip*, to which the host of *address* resolves, is public or in a network of this list."""
+        """Return True if *ip*, to which *address* resolves, is public or in a network of this list with its port."""
         return is_public(ip) or any(_has_port(port, address) and _holds(entry, ip) for entry, port in self.entries)
 
     def __str__(self) -> str:

@@ -66,7 +66,7 @@ async def fetch(
 ) -> HttpResponse | Redirected:
     """Download *address* without retries; follow redirects to the same host, but return a redirect to another host.
 
-    *hosts* must allow *address*, which is not checked here. Raises `ToolFailed` on an error and after *time_limit*.
+    *hosts* must allow *address*, which is not checked here. Raises `ToolFailed` on errors or after *time_limit* s.
     """
     # Imported here, because the module imports the SDK.
     from coterie.agents.loop.model.client_warmup import ssl_context  # noqa: PLC0415
@@ -183,7 +183,7 @@ def _is_text_encoding(name: str) -> bool:
 
 
 async def load_page(address: WebAddress, hosts: tuple[HostList, ...]) -> str:
-    """Download *address* and return its text for the model. Raises `ToolFailed`, also for a status other than 2xx."""
+    """Return the text of the page *address*, or a note on a redirect. Raises `ToolFailed`, also for an HTTP error."""
     response = await fetch(address, hosts)
     if isinstance(response, Redirected):
         return f"[{address} redirects to {response.url}. Fetch that URL if you need it.]"

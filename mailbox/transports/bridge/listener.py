@@ -53,7 +53,7 @@ class AcceptPolicy:
     burst: int = attrs.field(default=10, validator=attrs.validators.ge(1))
     """Greatest number of messages that one sender may send in quick succession."""
     repeat_window: float = 60.0
-    """Seconds in which a message with equal sender, recipient, answered message and text is dropped; 0: none is."""
+    """Seconds in which a message with equal sender, recipient, answered message and text is dropped; 0: never."""
     held: MailLimits = attrs.field(factory=lambda: MailLimits(messages=1_000))
     """Limits of the mail that waits for the user."""
     patience: float = 10.0

@@ -26,7 +26,7 @@ class Peer:
     def at(cls, address: Socket | OtherSession) -> "Peer":
         """Return the peer at *address*. Both forms of address give an equal peer, so a session has only one queue.
 
-        Raises `NameInvalid`, and `BridgeUnusable` if the path cannot be a socket.
+        Raises `NameInvalid`, and `BridgeUnusable` if the socket path of the session is too long.
         """
         if isinstance(address, OtherSession):
             return cls(session=address.session, path=socket_path(address.session))

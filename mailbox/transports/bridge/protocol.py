@@ -33,7 +33,7 @@ class _Frame:
     """Base of the JSON objects that two sessions exchange over the bridge, each as one length-prefixed frame."""
 
     def to_bytes(self) -> bytes:
-        """Encode as one JSON object."""
+        """Return this object encoded as JSON, without the length prefix of the frame."""
         return msgspec.json.encode(self)
 
     @classmethod

@@ -40,7 +40,7 @@ def socket_path(session: str) -> Path:
 
 
 def make_directory() -> Path:
-    """Create the directory of the sockets if it is missing, and return it. Raises `BridgeUnusable`."""
+    """Create the directory of the sockets if missing, and return it. Raises `BridgeUnusable`, also if it is unsafe."""
     directory = bridge_directory()
     try:
         directory.mkdir(mode=0o700, exist_ok=True)
@@ -69,7 +69,7 @@ def check_uid(credentials: bytes) -> None:
 
 
 def read_credentials(stream: trio.SocketStream) -> bytes:
-    """Return ids of the process, user and group connected by *stream*, packed (`SO_PEERCRED`). Raises `OSError`."""
+    """Return the packed process, user and group id of the peer of *stream* (`SO_PEERCRED`). Raises `OSError`."""
     return stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
 
 

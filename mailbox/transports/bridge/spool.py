@@ -119,7 +119,7 @@ class Spool:
 
     @contextmanager
     def try_lock(self) -> Iterator[bool]:
-        """Try to lock the removal of messages until the block ends. Yield False if another process holds the lock."""
+        """Try to lock the removal of messages until the block ends; yield True, or False if another process has it."""
         with self._failures(), hold_lock_file(self.directory / "claim") as is_locked:
             yield is_locked
 

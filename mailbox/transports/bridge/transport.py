@@ -94,7 +94,7 @@ class PeerConnection:
 async def open_connection(peer: Peer, *, session: str, patience: float) -> AsyncIterator[PeerConnection]:
     """Connect *session* to *peer*, which must send each reply within *patience* seconds.
 
-    Raises `PeerTimeout` without a listener or reply, `BridgeRefused` for an unsafe socket, other session or rejection.
+    Raises `PeerTimeout` without a listener or reply, `BridgeRefused` for an unsafe socket, wrong session or rejection.
     """
     try:
         peer.check_socket()
@@ -240,7 +240,7 @@ def _receipt(envelope: Envelope, state: BridgeState, id_: MessageId, stored: flo
 
 
 POLL_INTERVAL = 2.0
-"""Seconds between attempts to forward mail to unwatched sockets, and to sessions that could not accept all mail."""
+"""Seconds between attempts to forward mail; a new message or a session that starts to listen causes one immediately."""
 
 ReportFailure = Callable[[MailboxFailed], None]
 

@@ -56,7 +56,7 @@ class BacklogSize:
                     del known[number]
 
     def bytes(self, last: int, size: int) -> int:
-        """Return the unacknowledged bytes of a mailbox whose last file, *last*, has *size* bytes. Raises `OSError`."""
+        """Return the unacknowledged bytes of a mailbox with last log file *last*, of *size* bytes. Raises `OSError`."""
         return max(0, size + self._bytes_before(last))
 
     def size_with(self, last: int, waiting: int) -> int:

@@ -118,7 +118,7 @@ class AckProgress:
         self._move()
 
     def leave(self, segment: int, size: int, following: int) -> None:
-        """Record that segment *segment* ends at *size*. Once all of it is acknowledged, *following* is the next one."""
+        """Record that segment *segment* ends at *size*. Once all is acknowledged, `position` moves to *following*."""
         self._over[segment] = size, following
         self._move()
 

@@ -72,7 +72,7 @@ class Journal:
         await self._commit.run()
 
     def close(self) -> None:
-        """Sync the log, and delete the journal. If that fails, the next process to open the mailbox does it. Blocks."""
+        """Sync the log, and delete the journal. If it fails, the next opening of the mailbox runs `recover`. Blocks."""
         with suppress(OSError):
             self._sync_log()
             self._blocks.path.unlink(missing_ok=True)

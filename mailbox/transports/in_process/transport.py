@@ -80,7 +80,7 @@ class QueueTransport:
     _boxes: dict[str, _Mailbox] = attrs.field(factory=dict, init=False)
 
     async def send(self, envelope: Envelope) -> Receipt:
-        """Put the message *envelope* into its recipient's mailbox, as `Transport.send`; not if cancelled."""
+        """Put the message *envelope* into its recipient's mailbox, as `Transport.send`; if cancelled, store nothing."""
         await trio.lowlevel.checkpoint()
         name, size = envelope.recipient.name, len(envelope.to_bytes())
         member = find_member(self.roster, name)
@@ -189,7 +189,7 @@ class _MemoryInbox:
                 self.box.add_acknowledged(id_, self.reader)
 
     def _take_first(self) -> _Item | None:
-        """Take the first waiting message and return it; None if it is a copy or now a dead letter. Raises `OSError`."""
+        """Take the first waiting message and return it; None if read before or now a dead letter. Raises `OSError`."""
         item = self.box.waiting[0]
         envelope = item.envelope
         # Checked first: a message in the transcript was accepted once, and is no dead letter because it is old now.
