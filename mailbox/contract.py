@@ -115,7 +115,7 @@ class DeadLetter:
     reason: DeadReason
     detail: str
     mailbox: str
-    """Name of the mailbox that held the message; of a bridge message, the destination address, or `held`."""
+    """Name of the mailbox with the message; for mail to another session, its address; for held mail, `held`."""
     at: float
     envelope: Envelope | None
     raw: bytes
@@ -138,7 +138,7 @@ class Backlog:
     messages: int
     bytes: int
     oldest: float | None
-    """Creation time of the oldest of them that can be decoded, in seconds since 1970; None if there is none."""
+    """Creation time, in seconds since 1970, of the oldest message that can be decoded; None if there is none."""
 
 
 class Inbox(Protocol):

@@ -56,7 +56,7 @@ class InjectedFault(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the process in which the rule matched."""
     what: str
     is_passed: bool = False
-    """True if the match was skipped because of `after`."""
+    """True if the match was skipped because of `FaultRule.after`, so that no fault was injected."""
 
 
 def add_fault_rule(path: Path, rule: FaultRule) -> None:
@@ -130,7 +130,7 @@ class FaultRules:
         return size
 
     def trigger(self, fault: MailFault, route: MailRoute, recipient: str) -> float | None:
-        """Return the `seconds` of the rule that injects *fault* into this message now; None if no rule does."""
+        """Return `seconds` of the rule that injects *fault* into a message now, and record it; None if no rule does."""
         for rule in self.current():
             is_match = rule.do == fault and rule.transport == route and rule.target in ("", recipient)
             if is_match and self.should_inject(rule, f"{fault}: mail to {recipient} by {route}"):

@@ -102,7 +102,7 @@ class TaskAssignment(MessageBody, frozen=True):
 class TaskNotification(MessageBody, frozen=True):
     """Result of the task of a subagent, for the agent that started the subagent.
 
-    The subagent sends it before it ends. If the subagent fails, the root (supervisor process) sends it instead.
+    The subagent sends it before it ends. If its process dies or is killed before, the root (supervisor) sends it.
     """
 
     kind: ClassVar[MessageKind] = "task_notification"
@@ -121,7 +121,7 @@ class TaskNotification(MessageBody, frozen=True):
 
 
 class Idle(MessageBody, frozen=True):
-    """Notice to the lead (first agent) that the sending agent has no work and waits for messages."""
+    """Notice to the parent of the sending agent that this agent has no work and waits for messages."""
 
     kind: ClassVar[MessageKind] = "idle"
     outcome: str | None = None

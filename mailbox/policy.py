@@ -8,7 +8,7 @@ AUTHORITY: frozenset[MessageKind] = frozenset({"shutdown_request", "plan_approva
 """Kinds that stop the recipient or grant it something. They are sent inside a process or over a socket to the root
 (supervisor process), never through a file, because a file does not prove who wrote it."""
 REFERRED: frozenset[MessageKind] = frozenset({"plan_approval_response"})
-"""Kinds that go to the root (supervisor), if it runs: it has the request, and its socket proves the sender."""
+"""Kinds of messages that go to the root (supervisor), if it runs: it has the request, and checks the sender."""
 NEVER_WAKES: frozenset[MessageKind] = frozenset({"idle"})
 """Kinds of messages that do not wake an idle recipient but wait for its next turn, to save a model call."""
 

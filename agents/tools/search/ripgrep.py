@@ -1,8 +1,7 @@
 """Ripgrep as a fast filter: finds files without a match, so that the slower search in Python can skip these files.
 
-Python searches decoded text, and ripgrep defines classes, case and line ends differently. To find files without a
-match, a pattern for ripgrep may match too much but never too little. So each part of an expression is translated to a
-byte pattern that matches the same or more, independent of Unicode tables.
+Python searches decoded text, and ripgrep defines classes, case and line ends differently. So each part of an expression
+becomes a byte pattern that matches the same or more: a match too many costs time, one too few would lose a result.
 """
 
 import functools
@@ -72,8 +71,7 @@ def installed_ripgrep() -> str | None:
 async def files_without(program: str, pattern: str, files: Sequence[str]) -> frozenset[str]:
     """Return the text files among *files*, absolute paths, in which ripgrep finds no line that matches *pattern*.
 
-    Returns an empty set if *program* is not ripgrep, is too old, or fails in any way. Cancellation kills the program; a
-    thread may continue checking files.
+    Empty if *program* is not ripgrep, is too old, or fails. Cancellation kills it; a thread may go on checking files.
     """
     if not await _is_trusted(program):
         return frozenset()

@@ -64,7 +64,7 @@ class Outbox:
         ]
 
     async def messages(self) -> list[tuple[str, Envelope]]:
-        """Return pairs of destination and waiting message, oldest first per destination. Raises `MailboxFailed`."""
+        """Return all messages with their destination address, oldest first per address. Raises `MailboxFailed`."""
 
         def peek_sync() -> list[tuple[str, Envelope]]:
             spools = [self.spool_of(peer) for peer in self.peers_sync()]

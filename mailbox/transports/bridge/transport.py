@@ -240,7 +240,7 @@ def _receipt(envelope: Envelope, state: BridgeState, id_: MessageId, stored: flo
 
 
 POLL_INTERVAL = 2.0
-"""Seconds between attempts to forward mail; a new message or a session that starts to listen causes one immediately."""
+"""Seconds between attempts to forward mail; between them, only new mail or a new session socket causes an attempt."""
 
 ReportFailure = Callable[[MailboxFailed], None]
 
