@@ -131,7 +131,7 @@ class HookMessages:
         return AddedBlocks(blocks=tuple(blocks)) if blocks else NOTHING
 
     async def before_call(self, _agent: Agent) -> EndReason | None:
-        """Return "hook" to end the run before the next model call if a hook requested it, else None; a `CallStep`."""
+        """Step before each model call: return "hook", which ends the run, if a hook has requested it, else None."""
         return None if self.stop is None else "hook"
 
 

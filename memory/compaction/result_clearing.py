@@ -97,11 +97,11 @@ def clear_results(
     has_changed: bool = False,
     placeholder: str = PLACEHOLDER,
 ) -> list[Message]:
-    """Return the messages of *segments*, in which a placeholder replaces the results *ids*, as well as the results that
-    were deleted from the prompt cache; cache edit blocks are omitted.
+    """Return the messages of *segments* with a placeholder instead of the results of the tool calls *ids*.
 
-    *placeholder*, for *ids*, must begin with `PLACEHOLDER`. Thinking after the first change is removed, because the API
-    would reject it; *has_changed* is true if something before *segments* changed.
+    The same for results that were deleted from the prompt cache; the blocks with such deletions are omitted.
+    *placeholder* must begin with `PLACEHOLDER`. Thinking after the first change is removed, as the API would reject it;
+    *has_changed* is true if something before *segments* changed.
     """
     deleted = deleted_results(segments)
     gone = deleted | set(ids)

@@ -1,8 +1,7 @@
 """Worker process of the WebFetch tool that converts an HTML page to Markdown.
 
-Runs as a script and imports only the standard library. Reads the URL from the first line of standard input and the page
-from the rest, and prints Markdown. It is a process because a malicious page can keep the parser busy for long, and a
-process can be killed.
+Reads the URL from the first line of standard input and the page from the rest, and prints Markdown. Imports only the
+standard library. It is a process, which can be killed, because a malicious page can keep the parser busy for long.
 """
 
 import contextlib

@@ -122,8 +122,8 @@ def _shared_options(function: Callable[..., None]) -> Callable[..., None]:
             "--live/--no-live",
             "is_live",
             default=None,
-            help="Show a table of all agents that is updated as they work; not with -p, JSON or --detach. `q` leaves it: "
-            "the session continues, and the command exits with 0.  [default: on for teams on a terminal of 60 x 15]",
+            help="Show a table of all agents, updated as they work; not with -p, JSON or --detach. `q` leaves it: "
+            "the session continues and the command exits with 0.  [default: for teams, if the terminal has 60 x 15]",
         ),
         click.option(
             "--bare",

@@ -53,7 +53,7 @@ def dream_line(change: DreamChange) -> str:
 
 
 def dream_lines(change: DreamChange) -> Iterator[str]:
-    """Yield styled lines about a dream (tidying of memories): recall test, proposed changes as diffs, next commands."""
+    """Yield styled lines about a dream (tidying of memories): search quality, changes as diffs, next commands."""
     yield click.style(dream_line(change), bold=True)
     if change.held is not None:
         yield one_line(f"held back: {change.held}", SHOWN)

@@ -40,7 +40,7 @@ _MODEL = "model"
 """Key of a fault that makes a model reply fail. It is written into the script, not into the list of faults."""
 
 FaultMapping = dict[str, Any]
-"""A fault as JSON data, in the syntax of the `faults` list of a scenario file, or a failing model reply (`_MODEL`)."""
+"""A fault as JSON data: an item as in the `faults` list of a scenario file, or a fault of a model reply."""
 
 
 @attrs.frozen(kw_only=True)
