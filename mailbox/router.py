@@ -87,7 +87,7 @@ class Router:
     local_names: AbstractSet[str] = frozenset()
     """Names of the agents that are tasks of this process; the caller may change the set."""
     authority: AuthorityPort | None = None
-    """Connection of this router's only agent to the root (supervisor process); None if there is no root."""
+    """Connection to the root (supervisor) of the one agent that uses this router; None in the root and the CLI."""
     _sequences: dict[tuple[str, int, str], int] = attrs.field(factory=dict, init=False)
 
     @property

@@ -51,9 +51,10 @@ class HookSource:
 
 
 def hook_sources(directory: Path, settings: HookSettings, managed: Path = MANAGED_FILE) -> list[HookSource]:
-    """Return all files with hooks or problems for work in *directory*: of the machine, the user, then the project.
+    """Return the hook files for work in *directory*: of the machine, the user, then the project.
 
-    Reads files in `.claude` only if *settings* allow them. Blocks on the disk. Problems in files do not raise.
+    Reads `.claude` only if *settings* allow it, that of the project not if the user's file disables hooks. These files
+    are returned even without hooks. Blocks on the disk. Problems in files do not raise.
     """
     own_directory = project_directory(directory)
     is_home = own_directory.resolve() == home_directory().resolve()

@@ -37,7 +37,7 @@ class ProjectReference:
     """Path of the memory file in which the name occurs, relative to the store."""
     line: int
     kind: Literal["file", "directory", "symbol"]
-    """Kind of the name: "file" (certainly a path), "directory" (a path or a branch, as `a/b`), "symbol" (of code)."""
+    """Kind: "file" (surely a path, also `src/`), "directory" (`a/b`: a path or a branch), "symbol" (name in code)."""
     name: str
     """Name to search for: a path without line number, or the last part of a symbol, such as `run` for `app.run()`."""
     shown: str

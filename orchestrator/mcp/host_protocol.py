@@ -32,7 +32,7 @@ class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
         project: Path,
         kinds: tuple[str, ...] | None = None,
     ) -> "ServerSpec":
-        """Create the spec from *written*, the configuration of the server, by substituting variables of *environ*.
+        """Create the spec of the server *written* for agent types *kinds* (None: all), with variables of *environ*.
 
         A relative working directory of the server becomes one below *project*. Raises `ConfigInvalid`.
         """

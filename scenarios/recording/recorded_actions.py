@@ -79,7 +79,7 @@ class RecordedActions:
         return [*self._verdicts(), *self._messages(), *self._stops()]
 
     def faults(self) -> list[dict[str, Any]]:
-        """Return the `faults` list: a kill for each agent that was restarted, and for each killed root process."""
+        """Return the `faults` list: a kill for each restart of an agent after a crash, and for each killed root."""
         return [*self._crashes(), *self._root_crashes()]
 
     def _resume_text(self, began: float) -> str:

@@ -278,7 +278,7 @@ def apply_record(conversation: Conversation | None, record: EpochRecord | Messag
 def _epoch(before: Conversation | None, record: EpochRecord) -> Conversation:
     header = KeyHeader.from_bytes(restore_json(record.header))
     if record.keep > (len(before) if before else 0):
-        raise ValueError("an epoch record keeps blocks that the transcript lacks; restore it from a backup")
+        raise ValueError("an epoch record keeps blocks that the transcript lacks; restore the transcript from a backup")
     prefix = before.prefix.cut(record.keep).under(header) if before else Prefix(header=header)
     prefix = prefix.extended("tools", [Block.read(restore_json(tool), "tools") for tool in record.tools])
     prefix = prefix.extended("system", [Block.read(restore_json(block), "system") for block in record.system])

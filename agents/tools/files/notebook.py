@@ -44,7 +44,9 @@ def read_members(text: str, start: int) -> tuple[dict[str, JsonSpan], int]:
         if members:
             place = _expect(text, place, ",")
         if text[place : place + 1] != '"':
-            raise json.JSONDecodeError("the notebook is not valid JSON; put the key in double quotes", text, place)
+            raise json.JSONDecodeError(
+                "the notebook is not valid JSON; correct it: expected a key in double quotes", text, place
+            )
         key, place = _decoder.raw_decode(text, place)
         place = _expect(text, skip_space(text, place), ":")
         value, end = _decoder.raw_decode(text, place)

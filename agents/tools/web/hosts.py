@@ -167,8 +167,8 @@ async def resolve_addresses(address: WebAddress, hosts: Sequence[HostList]) -> l
         raise ToolFailed(f"The host {address.host} cannot be resolved: {exc.strerror}. Check its name.") from exc
     ips = list(dict.fromkeys(ip_address(str(entry[4][0]).partition("%")[0]) for entry in found))
     if private := next((ip for ip in ips if not all(each.allows_connection(ip, address) for each in hosts)), None):
-        problem = f"{address.host} has the address {private}, which is not public"
-        raise ToolFailed(f"{problem}. Ask the user to add it to the setting web.hosts.")
+        problem = f"{address.host} has the IP address {private}, which is not public"
+        raise ToolFailed(f"{problem}. Ask the user to add this IP address, with its port, to the setting web.hosts.")
     return ips[:MAX_ADDRESSES]
 
 

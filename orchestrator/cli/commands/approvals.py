@@ -160,7 +160,7 @@ def show(*, id_: str, session: str | None, is_json: bool) -> None:
 def approve(*, id_: str, feedback: str, session: str | None, is_json: bool) -> None:
     """Approve the request ID of an agent: the agent then carries out its plan, or this one tool call.
 
-    `coterie approvals list` shows ids such as plan-1. Exits 2 if the session is not running or the request was answered.
+    `coterie approvals list` shows ids such as plan-1. Exits 2 if the session is not running or the request is answered.
     """
     _decide(DecideApproval(id=id_, approve=True, feedback=_checked(feedback)), session, is_json=is_json)
 
@@ -179,7 +179,7 @@ def approve(*, id_: str, feedback: str, session: str | None, is_json: bool) -> N
 def reject(*, id_: str, feedback: str, session: str | None, is_json: bool) -> None:
     """Reject the request ID of an agent: the agent makes another plan, or continues without the tool call.
 
-    `coterie approvals list` shows ids such as plan-1. Exits 2 if the session is not running or the request was answered.
+    `coterie approvals list` shows ids such as plan-1. Exits 2 if the session is not running or the request is answered.
     """
     if not feedback.strip():
         raise UsageRefused("--feedback is missing; name the mistake and the remedy for the agent")

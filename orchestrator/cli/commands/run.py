@@ -122,14 +122,15 @@ def _shared_options(function: Callable[..., None]) -> Callable[..., None]:
             "--live/--no-live",
             "is_live",
             default=None,
-            help="Show a table of all agents, updated as they work; not with -p, JSON or --detach. `q` leaves it: "
-            "the session continues and the command exits with 0.  [default: for teams, if the terminal has 60 x 15]",
+            help="Show a table of all agents that is updated as they work, on a terminal; not with -p, JSON output or "
+            "--detach. `q` leaves it: the session continues, and the command exits with 0.  [default: for a team or a "
+            "coordinator, if the terminal has at least 60 columns and 15 rows]",
         ),
         click.option(
             "--bare",
             "is_bare",
             is_flag=True,
-            help="Load no instruction files (such as CLAUDE.md), skills, memories, hooks and MCP servers.",
+            help="Load no CLAUDE.md and the like, skills, memories, hooks or MCP servers.",
         ),
     )
     for option in reversed(options):

@@ -83,9 +83,9 @@ def send(*, text: str, to: str, kind: MessageKind, summary: str | None, session:
     """Send the message TEXT from you to one or all agents of a session. If TEXT is `-`, it is read from standard input.
 
     If the session is not running, the message is read after `coterie resume`. If --to names another session, --session
-    is the one that sends; there the message waits until both run, if the other one is not running. Agents cannot send
-    mail back to you: read their answer with `coterie attach` or `coterie logs`. Exits 2 if the message was refused for
-    a recipient, because it has ended (see `coterie mail list`) or its mailbox is full.
+    is the session that sends; if the other one is not running, the message waits in the sending session until both run.
+    Agents cannot send mail back to you: read their answer with `coterie attach` or `coterie logs`. Exits 2 if the
+    message was refused for a recipient, because it has ended (see `coterie mail list`) or its mailbox is full.
     """
     if kind in AUTHORITY:
         instead = "`coterie stop`" if kind == "shutdown_request" else "`coterie approvals`"

@@ -53,7 +53,7 @@ def dream_line(change: DreamChange) -> str:
 
 
 def dream_lines(change: DreamChange) -> Iterator[str]:
-    """Yield styled lines about a dream (tidying of memories): search quality, changes as diffs, next commands."""
+    """Yield styled lines about a dream (tidying of memories): past queries that fail after it, diffs, next commands."""
     yield click.style(dream_line(change), bold=True)
     if change.held is not None:
         yield one_line(f"held back: {change.held}", SHOWN)
@@ -137,7 +137,7 @@ def dream(
 
     --dry-run, --list, --apply and --reject exclude each other. The last three start no dream, so --model and --script
     have no effect on them; only with them can --scope, --agent and --dir choose other memories than those of the
-    project. `coterie memory undo dream-ID` undoes all changes of a dream. Exits 1 if the dream failed or --apply could
+    project. `coterie memory undo dream-3f2a` undoes all changes of dream 3f2a. Exits 1 if the dream failed or --apply could
     make no change, 5 if there is no API key and no --script.
     """
     if (is_dry + is_listing + (approved is not None) + (rejected is not None)) > 1:

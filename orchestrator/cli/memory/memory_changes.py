@@ -49,8 +49,9 @@ def log(*, name: str | None, limit: int | None, place: MemoryScope, is_json: boo
 def diff(*, id_: str | None, place: MemoryScope, is_json: bool) -> None:
     """Show the lines that a change of memories removed and added.
 
-    ID is a change from `coterie memory log` [default: the newest change by an agent or a command, with its whole dream;
-    edits by hand are passed over]. An ID such as dream-3f2a selects all changes that one dream made.
+    ID is a change from `coterie memory log` [default: the newest change by an agent or a command; edits by hand are
+    passed over]. A dream is a run in which a model tidies the memories: an ID such as dream-3f2a selects all changes of
+    one, and so does the default if the newest change is part of one.
     """
     with open_store(place) as store:
         changes = _select_changes(_history(store), id_)
@@ -65,10 +66,12 @@ def diff(*, id_: str | None, place: MemoryScope, is_json: bool) -> None:
 def undo(*, id_: str | None, place: MemoryScope, is_json: bool) -> None:
     """Restore the text that a memory had before a change.
 
-    ID is a change from `coterie memory log` [default: the newest change by an agent or a command, with its whole dream;
-    edits by hand are passed over]. An ID such as dream-3f2a selects all changes that one dream made. An undo is a
-    change itself, so it can be undone with its own id, which is printed. Exits 1, and undoes nothing, if the file has
-    changed again after the change ID.
+    ID is a change from `coterie memory log` [default: the newest change by an agent or a command; edits by hand are
+    passed over]. A dream is a run in which a model tidies the memories: an ID such as dream-3f2a selects all changes of
+    one, and so does the default if the newest change is part of one.
+
+    An undo is a change itself, so it can be undone with its own id, which is printed. Exits 1, and undoes nothing, if
+    the file has changed again after the change ID.
     """
     with open_store(place) as store:
         chosen = _select_changes(store.changes(), id_)
