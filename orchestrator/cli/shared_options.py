@@ -37,7 +37,7 @@ session_option = click.option(
 model_option = click.option(
     "--model",
     shell_complete=complete_model,
-    help="Model id, or an alias such as sonnet or opus.  [default: that of the agent type in use, or of the settings, or sonnet]",
+    help="Model id, or an alias such as sonnet or opus.  [default: model of the agent type or settings, else sonnet]",
 )
 
 

@@ -127,10 +127,7 @@ def _shared_options(function: Callable[..., None]) -> Callable[..., None]:
             "coordinator, if the terminal has at least 60 columns and 15 rows]",
         ),
         click.option(
-            "--bare",
-            "is_bare",
-            is_flag=True,
-            help="Load no CLAUDE.md and the like, skills, memories, hooks or MCP servers.",
+            "--bare", "is_bare", is_flag=True, help="Load no CLAUDE.md, skills, memories, hooks or MCP servers."
         ),
     )
     for option in reversed(options):

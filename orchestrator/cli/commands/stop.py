@@ -43,8 +43,8 @@ def stop(*, session: str, agent: str | None, is_at_once: bool, is_json: bool) ->
     SESSION is a session id from `coterie list`, or the first characters of it. Conversations are kept: `coterie resume`
     continues a stopped session. An agent that was stopped by name does not start again, not even if it gets a message.
 
-    The command asks the agents to end, and kills those that do not. Without AGENT, it waits until the session has ended:
-    30 seconds, or longer if the session says that its agents need longer; it exits 1 if the session still runs then.
+    The agents are asked to end, and killed if they do not. Without AGENT, the command waits for the session's end,
+    30 seconds or as long as the session says that its agents need; it exits 1 if the session still runs then.
     With AGENT, it waits without a limit until these agents have ended. Exits 2 if SESSION or AGENT is not running.
     """
     if agent is not None and is_at_once:

@@ -137,8 +137,8 @@ def dream(
 
     --dry-run, --list, --apply and --reject exclude each other. The last three start no dream, so --model and --script
     have no effect on them; only with them can --scope, --agent and --dir choose other memories than those of the
-    project. `coterie memory undo dream-3f2a` undoes all changes of dream 3f2a. Exits 1 if the dream failed or --apply could
-    make no change, 5 if there is no API key and no --script.
+    project. `coterie memory undo dream-3f2a` undoes all changes of dream 3f2a. Exits 1 if the dream failed or --apply
+    could make no change, 5 if there is no API key and no --script.
     """
     if (is_dry + is_listing + (approved is not None) + (rejected is not None)) > 1:
         raise click.UsageError("--dry-run, --apply, --reject and --list cannot be used together; give one of them")
