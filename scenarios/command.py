@@ -140,7 +140,8 @@ def run(
     """Run scenarios, and print which of them passed.
 
     Give names from `coterie scenario list`, paths of scenario files (YAML), or --all. A scenario is a test of agents in
-    which only the model is replaced: its replies are in the file. Exits 1 if a scenario fails, 2 if one is invalid.
+    which only the model is replaced: its replies are in the file. Exits 1 if a scenario fails; 2, running none, if one
+    is invalid or none is given.
     """
     with _usage_errors():
         paths = [*(shipped_files() if is_all else ()), *map(find_scenario, names)]

@@ -31,7 +31,7 @@ session_option = click.option(
     "-s",
     metavar="ID",
     shell_complete=complete_session,
-    help="Session id, or the first characters of it.  [default: newest session of this directory]",
+    help="Session id, or its first characters.  [default: the session started last in this directory]",
 )
 
 model_option = click.option(

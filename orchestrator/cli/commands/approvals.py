@@ -106,7 +106,8 @@ _session = click.option(
     "-s",
     metavar="ID",
     shell_complete=complete_session,
-    help="Session of the request: its id, or first characters of it.  [default: search all running sessions]",
+    help="Session of the request: its id, or first characters of it; required if several running sessions have a "
+    "request with this ID.  [default: search all running sessions]",
 )
 _json = json_option("approvals")
 

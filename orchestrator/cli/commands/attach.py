@@ -37,12 +37,12 @@ def attach(*, session: str, agent: str | None) -> None:
 
     SESSION is a session id from `coterie list`, or the first characters of it.
 
-    On a terminal a table of the agents is shown and updated. Press `q` to leave, while the session continues; `?` lists
-    all keys, also those that approve or reject a request. Without a terminal, events are printed line by line, and no
-    request can be answered. If SESSION has ended, its last state is shown.
+    On a terminal a table of the agents is shown and updated. Press `q` or Ctrl-C to leave; the session continues. `?`
+    lists all keys, also those that approve or reject a request. Without a terminal, events are printed line by line,
+    and no request can be answered. If SESSION has ended, its last state is shown.
 
-    Exits 0 after `q`, 130 after Ctrl-C or if the session was interrupted; else 0 if the task of the session is done, 1
-    if it failed, 3 if its budget is spent, 5 if no model could be reached.
+    Exits 0 after `q`, 130 after Ctrl-C; after the end of the session, 0 if its task is done, 1 if it failed, was
+    stopped or cannot be read, 3 if its budget is spent, 5 if no model could be reached, 130 if it crashed.
     """
     found = SessionDirectory.find(session)
     check_agent(found, agent)

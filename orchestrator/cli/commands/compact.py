@@ -45,12 +45,12 @@ def compact(
 ) -> None:
     """Replace a part of an agent's conversation by a summary, so that later model calls send fewer tokens.
 
-    By default all messages but the newest are summarised; --from or --up-to choose another part. N is the number of a
-    message in the conversation, from 1; `coterie logs --rendered` prints these numbers. The transcript on disk keeps
-    every message. The summary usually costs a model call.
+    By default the older messages are summarised; --from or --up-to choose another part. N is the number of a message in
+    the conversation, from 1. To see the numbers, run `coterie logs SESSION --agent NAME --rendered --turn T`, with the
+    number T of its last model call. The transcript on disk keeps every message. The summary usually costs a model call.
 
-    SESSION is a session id from `coterie list`, or the first characters of it; it need not be running. An agent that
-    is at work is compacted before its next model call. Exits 1 if there was nothing to compact or no summary was made,
+    SESSION is a session id from `coterie list`, or the first characters of it; it need not be running. If the agent is
+    at work, the command waits for its next model call. Exits 1 if there was nothing to compact or no summary was made,
     5 if there is no API key and no --script for a session that is not running.
     """
     if first is not None and behind is not None:

@@ -36,9 +36,9 @@ SHOWN = 40
 def costs(*, session: str | None, by: Grouping, is_json: bool) -> None:
     """Show the model calls of SESSION, their tokens and their dollars, also of a running session.
 
-    SESSION is a session id from `coterie list`, or the first characters of it [default: newest session of this
-    directory]. Below the table are the costs that the session would have had with other use of the prompt cache. Exits
-    1 if a recorded call cannot be read; it is skipped.
+    SESSION is a session id from `coterie list`, or the first characters of it [default: the session started last in
+    this directory]. Below the table are the costs that the session would have had with other use of the prompt cache.
+    Exits 1 if a recorded call cannot be read (it is skipped), 2 if there is no call yet.
     """
     found = find_session(session)
     try:

@@ -23,8 +23,8 @@ from coterie.session_directory import SessionDirectory, list_session_ids
     "--fix",
     "is_fixing",
     is_flag=True,
-    help="Repair what can be repaired without losing data: kill orphan processes, remove stale files, cut off "
-    "half-written lines.",
+    help="Repair what can be repaired without losing data: kill orphan processes, remove stale files, move "
+    "half-written lines to FILE.torn. Other problems are only printed.",
 )
 @click.option("--session", "-s", metavar="ID", shell_complete=complete_session, help="Check only this session.")
 @json_option("doctor")

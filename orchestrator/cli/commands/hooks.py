@@ -66,8 +66,8 @@ def approve_hooks(*, is_sure: bool) -> None:
     """Allow the hooks of the project in the current directory to run from now on.
 
     A hook is a shell command that Coterie runs when an agent does something, such as a tool call. Prints all commands
-    that are not approved yet, then asks; without a terminal, give --yes. Approve again after a command has changed. A
-    change of a script that a command starts is not noticed. Exits 4 if you answer no, 2 if --yes is missing.
+    that are not approved yet, then asks. Approve again after a command has changed; a change of a script that it starts
+    is not noticed. Exits 4 if you answer no, 2 if there is no terminal to ask on and no --yes.
     """
     if is_called_by_agent():
         raise UsageRefused("an agent cannot approve hooks; ask the user to run `coterie hooks approve`")

@@ -41,7 +41,7 @@ def list_servers(*, is_json: bool) -> None:
 
     An MCP server is a program or a web address that gives agents more tools. The list shows where a server is
     configured, its command or address, and if it needs approval. Invalid entries of the configuration are printed to
-    standard error, or with --json as part of the output.
+    standard error, or with --json as part of the output; the exit code stays 0.
     """
     found = load_servers(Path.cwd())
     if is_json:

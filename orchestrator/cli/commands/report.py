@@ -27,14 +27,15 @@ STDOUT = "-"
     metavar="FILE",
     help="Write to FILE; - is standard output.  [default: coterie-SESSION-ID.html in the current directory]",
 )
-@click.option("--force", is_flag=True, help="Overwrite FILE also if it is another file than an older report.")
+@click.option("--force", is_flag=True, help="Overwrite FILE also if it is not a report.")
 @json_option("report", "Print the content of the report as JSON instead of writing a file; not with --output")
 def report(*, session: str | None, output: str | None, force: bool, is_json: bool) -> None:
     """Write an HTML file that shows the agents, messages, tool calls and costs of SESSION.
 
-    SESSION is a session id from `coterie list`, or the first characters of it [default: newest session of this
-    directory]. A browser shows the file without a network. An older report in the same file is overwritten. Prints the
-    path of the file. Exits 1 if a file of the session cannot be read; the report is written without it and names it.
+    SESSION is a session id from `coterie list`, or the first characters of it [default: the session started last in
+    this directory]. A browser shows the file without a network. A report or empty file with this name is overwritten.
+    Prints the path of the file. Exits 1 if a file of the session cannot be read (the report names it) or the report
+    cannot be written, 2 if FILE exists and is no report.
     """
     if is_json and output is not None:
         raise click.UsageError("--json and --output cannot be used together; --json prints to standard output")

@@ -89,7 +89,7 @@ def _shared_options(function: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--max-turns",
             type=click.IntRange(1),
-            help="End the run of an agent after this many model calls.  [default: 200]",
+            help="End a run of an agent after this many model calls; of the first agent, exit with 1.  [default: 200]",
         ),
         click.option(
             "--max-budget-usd",
@@ -102,8 +102,8 @@ def _shared_options(function: Callable[..., None]) -> Callable[..., None]:
             type=click.Choice(get_args(Mode)),
             help="Choose which tool calls run without asking you. default: reading in the working directory; "
             "acceptEdits: also editing there; plan: reading only, and all else is denied; dontAsk: as default, but "
-            "deny instead of asking; bypassPermissions: all. If you cannot be asked (no terminal, -p, JSON), the call "
-            "is denied; with --detach it waits for `coterie approvals`.  [default: default]",
+            "deny instead of asking; bypassPermissions: all. With --detach, other calls wait for `coterie approvals`; "
+            "else they are denied with -p, JSON, or if standard input or error is no terminal.  [default: default]",
         ),
         click.option(
             "--sandbox",

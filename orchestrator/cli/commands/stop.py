@@ -41,11 +41,12 @@ def stop(*, session: str, agent: str | None, is_at_once: bool, is_json: bool) ->
     """Stop the running SESSION with all its agents, or only AGENT and the agents it started.
 
     SESSION is a session id from `coterie list`, or the first characters of it. Conversations are kept: `coterie resume`
-    continues a stopped session. An agent that was stopped by name does not start again, not even if it gets a message.
+    continues the session, also after --now. An agent stopped by name does not start again then, nor if it gets a
+    message, unless it is the first agent.
 
-    The agents are asked to end, and killed if they do not. Without AGENT, the command waits for the session's end,
-    30 seconds or as long as the session says that its agents need; it exits 1 if the session still runs then.
-    With AGENT, it waits without a limit until these agents have ended. Exits 2 if SESSION or AGENT is not running.
+    The agents are asked to end, and each is killed if it has not ended after 10 seconds. With AGENT, the command waits
+    for their end; else for the session's end, 30 seconds or as long as the session says that its agents need. Exits 1
+    if the session still runs then or --now fails, 2 if SESSION or AGENT is not running.
     """
     if agent is not None and is_at_once:
         raise click.UsageError(

@@ -46,7 +46,7 @@ def tasks() -> None:
     "states",
     type=click.Choice(get_args(TaskState)),
     multiple=True,
-    help="List only tasks in this state; repeatable. blocked: open, but another task must be done first.",
+    help="List only tasks in this state; repeatable. blocked: another task must be done first; open: not blocked.",
 )
 @click.option(
     "--owner",
@@ -73,12 +73,12 @@ def list_tasks(*, session: str | None, states: tuple[TaskState, ...], owner: str
 @session_option
 @_json
 def show(*, task_id: int, session: str | None, is_json: bool) -> None:
-    """Show all fields of task NUMBER, and the history of its changes. Deleted tasks are shown, too."""
+    """Show all fields of task NUMBER, also of a deleted one, and its history. Exits 1 if its file cannot be read."""
     task = _run(partial(_open(session).get, TaskId(task_id)))
     print_result(attrs.asdict(task), [_details(task)], is_json=is_json)
 
 
-@tasks.command()
+@tasks.command(short_help="Add a task to the task list of a session.")
 @click.argument("subject")
 @_description
 @click.option(
@@ -89,7 +89,7 @@ def show(*, task_id: int, session: str | None, is_json: bool) -> None:
 def create(
     *, subject: str, description: str | None, blocked_by: tuple[int, ...], session: str | None, is_json: bool
 ) -> None:
-    """Add a task to the task list of a session, and print it. Agents can claim it. SUBJECT is its title, one line."""
+    """Add a task with the title SUBJECT, which agents can claim, and print it. Exits 1 if it cannot be stored."""
     task_list = _open(session)
     blockers = tuple(map(TaskId, blocked_by))
     making = partial(task_list.create, subject, by=USER, description=description or "", blocked_by=blockers)
@@ -103,8 +103,8 @@ def create(
 @click.option(
     "--status",
     type=click.Choice(get_args(TaskStatus)),
-    help="New status. open: its owner is removed; in_progress: you become the owner; deleted: the task leaves the "
-    "list, and its number is not used again.",
+    help="New status. open: its owner is removed; in_progress: you become the owner (refused if it is blocked, done "
+    "or of an agent); done: refused if it is blocked; deleted: final, and its number is not used again.",
 )
 @click.option(
     "--blocked-by", metavar="NUMBER", type=int, multiple=True, help="Add a task that must be done first; repeatable."
@@ -131,7 +131,8 @@ def update(
 ) -> None:
     """Change task NUMBER, and print it. Give at least one change; fields without an option stay as they are.
 
-    `--status deleted`, without another change, also works for a task whose file is damaged.
+    `--status deleted`, as the only change, also works for a damaged task file. Exits 1 after a file error, 2 if
+    refused.
     """
     change = TaskChange(
         subject=subject,

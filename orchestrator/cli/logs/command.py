@@ -34,10 +34,12 @@ from coterie.suggestions import did_you_mean
     help="Show only this agent.  [default: all; with --rendered, --layers, --dropped: main, the first agent]",
 )
 @click.option(
-    "--follow", "-f", "is_following", is_flag=True, help="Print new events too, until the first agent has finished."
+    "--follow", "-f", "is_following", is_flag=True, help="Print new events too, until main (first agent) has finished."
 )
-@json_option(text="Print JSON: one line for each event, see docs/events.md; with another view, its content")
-@click.option("--turn", type=int, metavar="N", help="Number, from 1, of the model call that --rendered shows.")
+@json_option(
+    text="Print JSON: one line per event (docs/events.md); with --rendered, --layers or --dropped, their content"
+)
+@click.option("--turn", type=int, metavar="N", help="Number, from 1, of the agent's model call for --rendered.")
 @click.option(
     "--rendered",
     is_flag=True,
@@ -67,8 +69,8 @@ def logs(
 ) -> None:
     """Show what happened in SESSION: messages, tool calls and state changes of its agents, in order of time.
 
-    SESSION is a session id from `coterie list`, or the first characters of it [default: newest session of this
-    directory]. --rendered, --layers, --dropped and --follow exclude each other.
+    SESSION is a session id from `coterie list`, or the first characters of it [default: the session started last in
+    this directory]. --rendered, --layers, --dropped and --follow exclude each other.
     """
     if sum(views.values()) + is_following > 1:
         raise ConfigInvalid("logs", "--rendered, --layers, --dropped and --follow exclude each other; give only one")

@@ -37,8 +37,8 @@ BREATH = 0.05
 def list_mailboxes(*, session: str | None, is_json: bool) -> None:
     """List the mailboxes of a session with the number, size and age of their unread messages.
 
-    Also lists agents that have left the session, as long as they have unread messages, and the queues of messages to
-    other sessions.
+    Also lists agents that have left the session (state left), as long as they have unread messages, and the queues of
+    messages to other sessions. An agent with state ended takes no messages. Exits 1 if the mail cannot be read.
     """
 
     async def act(mail: SessionMail) -> None:
@@ -58,7 +58,7 @@ def list_mailboxes(*, session: str | None, is_json: bool) -> None:
 @session_option
 @json_option
 def read(*, name: str, is_following: bool, session: str | None, is_json: bool) -> None:
-    """Show the unread messages of agent NAME (see `coterie mail list`). They stay unread for the agent."""
+    """Show unread messages of agent NAME (see `coterie mail list`). They stay unread. Exits 1 after a file error."""
     run_with_mail(session, partial(_read, name=name, is_following=is_following, is_json=is_json))
 
 
@@ -76,7 +76,7 @@ def watch(*, is_whole: bool, session: str | None, is_json: bool) -> None:
 
     A message is stored in the mailbox of its recipient, and delivered when the recipient has it in its conversation. A
     message from another session may be held until you release it with `coterie mail held`. An undeliverable message
-    becomes a dead letter; see `coterie mail dead`.
+    becomes a dead letter; see `coterie mail dead`. Exits 1 if the mail cannot be read.
     """
     run_with_mail(session, partial(_watch, is_whole=is_whole, is_json=is_json))
 

@@ -82,10 +82,11 @@ _WHERE = {
 def send(*, text: str, to: str, kind: MessageKind, summary: str | None, session: str | None, is_json: bool) -> None:
     """Send the message TEXT from you to one or all agents of a session. If TEXT is `-`, it is read from standard input.
 
-    If the session is not running, the message is read after `coterie resume`. If --to names another session, --session
-    is the session that sends; if the other one is not running, the message waits in the sending session until both run.
-    Agents cannot send mail back to you: read their answer with `coterie attach` or `coterie logs`. Exits 2 if the
-    message was refused for a recipient, because it has ended (see `coterie mail list`) or its mailbox is full.
+    An agent takes messages unless its state in `coterie mail list` is ended; if the session crashed, it reads them
+    after `coterie resume`. If --to names another session, --session is the session that sends; if the other one is not
+    running, the message waits in the sending session until both run. Agents cannot send mail back to you: read their
+    answer with `coterie attach` or `coterie logs`. Exits 1 if the mail cannot be written, 2 if a recipient refused the
+    message, because it has ended or its mailbox is full; the others still get it.
     """
     if kind in AUTHORITY:
         instead = "`coterie stop`" if kind == "shutdown_request" else "`coterie approvals`"

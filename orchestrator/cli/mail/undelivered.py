@@ -32,7 +32,8 @@ def held(*, release: str | None, drop: str | None, session: str | None, is_json:
     """List messages from other sessions that wait for your decision, and deliver or drop one of them.
 
     Such a held message is not delivered until you release it. A dropped message becomes a dead letter, which `coterie
-    mail dead` lists. Without --release and --drop, of which only one can be given, all are listed.
+    mail dead` lists. Without --release or --drop (never both), all are listed. Exits 1 after a file error, 2 if the
+    message is refused.
     """
     if release is not None and drop is not None:
         raise click.UsageError("--release and --drop cannot be used together; give one of them")
@@ -61,7 +62,7 @@ def outgoing(*, drop: str | None, session: str | None, is_json: bool) -> None:
     """List messages to other sessions that were not sent yet, because the other session is not running.
 
     While this session runs, they are sent as soon as the other session runs, too. A dropped message becomes a dead
-    letter, which `coterie mail dead` lists. Without --drop, all are listed.
+    letter, which `coterie mail dead` lists. Without --drop, all are listed. Exits 1 after a file error.
     """
 
     async def act(mail: SessionMail) -> None:
@@ -97,7 +98,7 @@ def dead(*, resend: int | None, is_whole: bool, session: str | None, is_json: bo
     """List dead letters with their number and reason, or send one again.
 
     A dead letter is a message that could not be delivered. --resend sends its text as a new message of the same sender;
-    after that the dead letter is listed only with --all.
+    after that the dead letter is listed only with --all. Exits 1 after a file error, 2 if it is refused again.
     """
     if resend is not None and is_whole:
         raise click.UsageError("--resend and --all cannot be used together; give one of them")
@@ -125,9 +126,10 @@ def dead(*, resend: int | None, is_whole: bool, session: str | None, is_json: bo
 def sweep(*, names: tuple[str, ...], session: str | None, is_json: bool) -> None:
     """Clear mailboxes that no agent reads any more: make their unread messages dead letters.
 
-    Clears the mailboxes of the agents NAME [default: of all agents that have left the session]. An agent that has only
-    ended can be resumed and would then read its messages, so give its NAME only if it will not be resumed. Exits 2 for
-    the NAME of an agent that has not ended. `coterie mail dead` lists the dead letters.
+    Clears the mailboxes of the agents NAME [default: of all that have left the session, with the state left in `coterie
+    mail list`]. An agent with the state ended may be resumed and would then read its messages, so give its NAME only if
+    it will not be. `coterie mail dead` lists the dead letters. Exits 1 after a file error, 2 at the first NAME that has
+    not ended; those before it are cleared.
     """
 
     async def act(mail: SessionMail) -> None:

@@ -83,7 +83,7 @@ class MemoryRow:
 @scope_options
 @json_option
 def list_memories(*, place: MemoryScope, is_whole: bool, is_json: bool) -> None:
-    """List memories, Markdown files in which agents keep facts, with file, type, age, size and description."""
+    """List memories (Markdown files) with file, type, age, size, description. Exits 1 after a file error."""
     places = existing_scopes(Path.cwd(), load_settings(Path.cwd(), {}, os.environ)) if is_whole else [place]
     rows: list[dict[str, object]] = []
     for one in places:
@@ -107,7 +107,7 @@ def show(*, name: str | None, place: MemoryScope, is_json: bool) -> None:
 
     The index is the list of memories that an agent starts with; if it is too long, only the part that agents see is
     shown. NAME is a file from `coterie memory list`, with or without `.md`, or the `name` in the first lines of the
-    file.
+    file. Exits 1 if it cannot be read.
     """
     with open_store(place) as store:
         if name is not None:

@@ -131,14 +131,14 @@ def dream(
 ) -> None:
     """Run a dream: an agent reads the memories of this project and its last sessions, and tidies the memories.
 
-    Sessions start a dream by themselves, at most once a day; this command starts one now. The agent works on a copy. A
-    change that only adds or moves text is made at once. A change that would delete a statement waits for your decision:
-    see --list, --apply and --reject.
+    Sessions start a dream by themselves, at most once a day; this command starts one now. The agent works on a copy.
+    When it has finished, changes that only add or move text are made. A change that would delete or reword a statement
+    waits for your decision: see --list, --apply and --reject.
 
     --dry-run, --list, --apply and --reject exclude each other. The last three start no dream, so --model and --script
     have no effect on them; only with them can --scope, --agent and --dir choose other memories than those of the
-    project. `coterie memory undo dream-3f2a` undoes all changes of dream 3f2a. Exits 1 if the dream failed or --apply
-    could make no change, 5 if there is no API key and no --script.
+    project. `coterie memory undo dream-3f2a` undoes all changes of dream 3f2a. Exits 1 if the dream failed, --apply
+    could make no change, or ID is unknown; 5 if there is no API key and no --script.
     """
     if (is_dry + is_listing + (approved is not None) + (rejected is not None)) > 1:
         raise click.UsageError("--dry-run, --apply, --reject and --list cannot be used together; give one of them")

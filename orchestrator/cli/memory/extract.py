@@ -23,10 +23,10 @@ def extract(*, session: str, script: Path | None, is_json: bool) -> None:
     """Let a model read the conversation of SESSION, and save facts worth keeping as memories of its project.
 
     SESSION is a session id from `coterie list`, or the first characters of it. It must not be running: a running
-    session saves memories itself when its first agent finishes. Only the part of the conversation that was not read
-    for this purpose before is read, or all of it if there is no new part. Prints the saved files and the cost. Exits 0
-    also if no fact is worth keeping, 1 if the model call failed or no file could be written, 2 if SESSION is running, 5
-    if there is no API key and no --script.
+    session saves memories itself when its first agent finishes. It reads only the part of the conversation that was not
+    read for this purpose before, or, if there is none, the whole again. Prints the saved files and the cost. Exits 0
+    also if no fact is worth keeping, 1 if the model call failed or none of the files could be written, 2 if SESSION is
+    running, 5 if there is no API key and no --script.
     """
     found = SessionDirectory.find(session)
     if is_running(found):

@@ -29,7 +29,7 @@ from coterie.suggestions import did_you_mean
 @scope_options
 @json_option
 def log(*, name: str | None, limit: int | None, place: MemoryScope, is_json: bool) -> None:
-    """List the changes of memory NAME, or of all memories, newest first: id, time, author and file of each change."""
+    """List the changes of memory NAME or of all, newest first: id, time, author, file. Exits 1 after a file error."""
     with open_store(place) as store:
         changes = _history(store)
         if name is not None:
@@ -51,7 +51,7 @@ def diff(*, id_: str | None, place: MemoryScope, is_json: bool) -> None:
 
     ID is a change from `coterie memory log` [default: the newest change by an agent or a command; edits by hand are
     passed over]. A dream is a run in which a model tidies the memories: an ID such as dream-3f2a selects all changes of
-    one, and so does the default if the newest change is part of one.
+    one, and so does the default if the newest change is part of one. Exits 1 if the changes cannot be read.
     """
     with open_store(place) as store:
         changes = _select_changes(_history(store), id_)
@@ -70,8 +70,8 @@ def undo(*, id_: str | None, place: MemoryScope, is_json: bool) -> None:
     passed over]. A dream is a run in which a model tidies the memories: an ID such as dream-3f2a selects all changes of
     one, and so does the default if the newest change is part of one.
 
-    An undo is a change itself, so it can be undone with its own id, which is printed. Exits 1, and undoes nothing, if
-    the file has changed again after the change ID.
+    An undo is a change itself: its id is printed, and a second undo without ID undoes it. Exits 1, and undoes nothing,
+    if a file has changed again after the change ID (of a dream: any of its files) or cannot be read or written.
     """
     with open_store(place) as store:
         chosen = _select_changes(store.changes(), id_)

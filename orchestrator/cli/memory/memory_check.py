@@ -36,7 +36,7 @@ def check(*, is_fixing: bool, place: MemoryScope, is_json: bool) -> None:
     current project (not checked with --scope user), a relative date such as "yesterday", a secret, an invalid header,
     or a file that is unreadable, too large or not text. No model is called.
 
-    `coterie memory undo` undoes --fix. Exits 1 if there are problems, even if all of them were fixed.
+    `coterie memory undo` undoes --fix. Exits 1 if there are problems, even if all were fixed, or files cannot be read.
     """
     # Memories of the user scope hold for all projects, so they are not checked against one of them.
     project = None if place.scope == "user" else checkout_root(Path.cwd())

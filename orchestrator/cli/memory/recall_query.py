@@ -76,9 +76,9 @@ def recall(
     """Show the memories that match QUERY, best first, each with a score and its description.
 
     Give either QUERY or --queries. By default a model chooses the memories, as in a session (setting
-    memory.recall.model), and its cost is printed; its scores show only the order. A keyword search chooses them with
-    --local, if the model fails, and, without --script, also if there is no API key or the setting memory.recall.by is
-    "local". With --json, prints one line of JSON for each query.
+    memory.recall.model), and its cost is printed; its scores show only the order. A keyword search is used instead with
+    --local or if the model fails; without --script, also if there is no API key or the setting memory.recall.by is
+    "local". With --json, prints one line of JSON for each query. Exits 0 also if nothing matches, 1 after a file error.
     """
     if (query is None) == (queries is None):
         raise click.UsageError("give either QUERY or --queries FILE, and not both")

@@ -28,9 +28,9 @@ _OPTIONS = (
     click.option(
         "--scope",
         type=click.Choice(get_args(ScopeName)),
-        help="auto: your memories of this project, not with --agent. Only with --agent, memories of that agent type: "
-        "user: yours, for all projects; project: shared with all users of this project; local: yours, for this project "
-        "only.  [default: auto; with --agent: the scope that the agent file names, else required]",
+        help="Without --agent, only auto is possible: your memories of this project. With --agent, give user (yours, "
+        "for all projects), project (shared with all users of this project) or local (yours, for this project only).  "
+        "[default: auto; with --agent, the scope in the agent's file; if it names none, --scope is required]",
     ),
     click.option(
         "--agent",

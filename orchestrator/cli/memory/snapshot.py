@@ -24,7 +24,8 @@ def snapshot(*, place: MemoryScope, is_json: bool) -> None:
     """Copy the memories of an agent type to .coterie/agent-memory-snapshots/TYPE in the project, to commit them.
 
     --agent is required; --dir and --scope auto cannot be used. When another user starts an agent of this type without
-    memories, it begins with a copy of the snapshot. Memories that no longer exist are deleted from the snapshot.
+    memories, it begins with a copy of the snapshot. Memories that no longer exist are deleted from the snapshot. Exits
+    1 after a file error.
     """
     if place.kind is None:
         raise click.UsageError("a snapshot needs an agent type; give --agent TYPE")
