@@ -28,7 +28,7 @@ FIELD = "hooks"
 def tool_names(value: Value) -> list[str] | None:
     """Return the tools that *value*, the value of a field, lists, without duplicates; None if the list means all tools.
 
-    An entry may have arguments, as in `Bash(git add:*, git commit:*)`. *value* is a list or one string.
+    An entry keeps its arguments, as in `Bash(git add:*, git commit:*)`. *value* is a list or one string.
     """
     texts = list(_texts(value))
     if any(text.strip().casefold() in ALL for text in texts):

@@ -16,7 +16,7 @@ from coterie.agents.tools.files.images import media_type_of, show_image
 from coterie.agents.tools.tool import Access, ExternalInput, ExternalTool, Image, ToolResult, Workspace
 
 RESULT_CAP = 100_000
-"""Default length of a tool result, in characters, above which it is stored in a file: about 25,000 tokens."""
+"""Nominal limit of a tool result in characters (about 25,000 tokens); the limit applied is in the settings."""
 PICTURES = 10
 """Maximum number of images of one tool result that are shown to the model."""
 

@@ -142,7 +142,7 @@ def _prepare(cache: sqlite3.Connection) -> sqlite3.Connection:
                     cache.execute(statement)
                 cache.execute(f"PRAGMA user_version = {VERSION}")
     if (version := _version(cache)) != VERSION:
-        raise sqlite3.DatabaseError(f"the search index of memories has version {version}, not {VERSION}; delete it")
+        raise sqlite3.DatabaseError(f"the search index of memories has version {version}, not {VERSION}; it is rebuilt")
     return cache
 
 

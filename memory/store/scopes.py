@@ -72,7 +72,7 @@ def snapshot_directory(kind: str, project: Path) -> Path:
 
 
 def directory_name(kind: str) -> str:
-    """Return a directory name for the agent type *kind*: `-` replaces `:`, and a hash marks other replacements."""
+    """Return a directory name for the agent type *kind*: `:` becomes `-`; after other changes, a hash is appended."""
     name = unicodedata.normalize("NFC", kind).replace(":", "-")
     safe = re.sub(r"[^\w.-]", "-", name).lstrip(".")[:100]
     if safe == name:

@@ -24,7 +24,7 @@ COUNT_SIZE = 2
 
 @attrs.frozen(kw_only=True)
 class PassedDescriptors:
-    """Numbers of the file descriptors that a new child receives; a forked child has other numbers than the root."""
+    """Numbers of the file descriptors that a new child gets from the root; in a forked child the numbers differ."""
 
     answer: int
     """Socket on which the child sends its reports to the root; each report is one packet."""

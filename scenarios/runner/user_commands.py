@@ -188,7 +188,7 @@ def qualify_agent(name: str, agent: str) -> str:
 
 
 def qualify_event(name: str, observed: SessionEvent) -> SessionEvent:
-    """Return the event *observed* of session *name* with all agent names in it changed by `qualify_agent`."""
+    """Return *observed* with all agent names as `SESSION/AGENT`, SESSION being *name*; unchanged if *name* is empty."""
     if not name:
         return observed
     renamed = {

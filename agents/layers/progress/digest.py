@@ -71,7 +71,7 @@ class Digest:
     size: int
     """Maximum number of tokens in a request of the digest; above it, the oldest requests and answers are removed."""
     cached: int | None = None
-    """Tokens in the prompt cache after the last answer; None before an answer, or after older requests were removed."""
+    """Tokens of the digest in the prompt cache after the last answer; None before one, or once messages were cut."""
     messages: int = 0
     """Number of messages of the agent's conversation that `read` has read so far."""
     _next: int = 0
@@ -160,7 +160,7 @@ class Digest:
         return segment.data == last.data if last.tool_use_id is None else segment.tool_use_id == last.tool_use_id
 
     def _latest(self) -> Iterator[PrefixMessage]:
-        """Yield the messages of the digest, newest first, as long as they fit into the limit divided by `LATEST`."""
+        """Yield the messages of the digest, newest first, up to the token limit `size` divided by `LATEST`."""
         room = self.size // LATEST
         for message in reversed(self.conversation.messages):
             room -= sum(map(estimate_block, message.blocks))

@@ -145,7 +145,8 @@ def _command_write_reason(command: SimpleCommand) -> str | None:
 
 def _refused_arguments(name: str, arguments: tuple[ShellWord, ...]) -> Iterator[str]:
     """Yield the *arguments* with which the program *name* might write or run a program."""
-    yield from (word.raw for word in arguments if _may_become_option(word))
+    # Of two files that a pattern matches, uniq would write the second.
+    yield from (word.raw for word in arguments if _may_become_option(word) or (name == "uniq" and not word.is_literal))
     words = [word.text for word in arguments]
     if name == "find":
         yield from _refused_find_words(words)
@@ -159,9 +160,9 @@ def _refused_arguments(name: str, arguments: tuple[ShellWord, ...]) -> Iterator[
 
 
 def _may_become_option(word: ShellWord) -> bool:
-    """True if the shell may replace *word* by a word that begins with `-`, or by several words.
+    """True if *word* may become a word that begins with `-`, or contains a variable or a command substitution.
 
-    A file name pattern keeps its beginning, so `src/*.py` becomes no option. The value of a variable may hold blanks.
+    A file name pattern keeps its beginning, so `src/*.py` becomes no option; it may still become several words.
     """
     if word.is_literal:
         return False

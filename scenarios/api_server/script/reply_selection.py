@@ -56,7 +56,7 @@ class AgentScript:
 
     @classmethod
     def of(cls, owner: str, replies: tuple[ScriptedReply, ...]) -> "AgentScript":
-        """Split *replies*, all of one purpose, into rules (with `when`) and the sequence (without, used in order)."""
+        """Split *replies* of agent *owner* for one purpose into rules (with `when`) and an ordered sequence."""
         sequence = tuple(reply for reply in replies if reply.when is None)
         turns = (math.inf if reply.times is None else reply.times for reply in sequence)
         return cls(

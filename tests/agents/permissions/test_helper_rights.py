@@ -140,6 +140,8 @@ WRITING = [
         "rg -n.z x",
         "rg -z x",
         "uniq -- a.txt b.txt",
+        "uniq a*",
+        "uniq x{a,b}",
     ),
     *(
         "date 010100002030",
