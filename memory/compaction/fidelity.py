@@ -12,7 +12,7 @@ _TOKEN = re.compile(r"\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?|[\w./~@+-]+")
 _TAIL = "./@+~-"
 """Characters that are removed from the end of a term, because they belong to the sentence or mark a directory."""
 _HEAD = re.compile(r"[@+]+|/{2,}|\.{2,}(?!/)|\.(?!\w|\.?/)|-(?!-)")
-"""Characters that are removed from the start of a term; a path keeps its root `/`, and an option its dashes."""
+"""Characters that are removed from the start of a term; a path keeps its root `/`, and `--option` its dashes."""
 _MARKED = re.compile(
     r"""
       (?: ~ | \.{1,2} )? / .* [^\W_] .*                     # a path from a root, a home or a directory
@@ -58,7 +58,7 @@ def find_lost_terms(before: Iterable[str], after: str) -> list[str]:
 
 
 def _chunks(text: str) -> dict[str, None]:
-    """Return the parts of *text* between white space, each once and in order, as the keys of a dict."""
+    """Return the words of *text*, without line numbers of file listings, each once and in order, as keys of a dict."""
     return dict.fromkeys((_NUMBERED.sub("", text) if "\t" in text else text).split())
 
 

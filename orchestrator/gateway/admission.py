@@ -51,7 +51,7 @@ class QueuedCall:
 
 @attrs.define(eq=False)
 class AdmissionQueue:
-    """Queue of the model calls that wait for admission, ordered by priority and then by arrival."""
+    """Queue of waiting model calls by priority, then arrival; those that waited `MAX_PRIORITY_WAIT` come first."""
 
     _waiters: dict[int, QueuedCall] = attrs.field(factory=dict)
     """Waiting calls by sequence number, in order of arrival."""

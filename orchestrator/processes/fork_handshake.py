@@ -24,7 +24,7 @@ COUNT_SIZE = 2
 
 @attrs.frozen(kw_only=True)
 class PassedDescriptors:
-    """Numbers of the file descriptors that a new child gets from the root; in a forked child the numbers differ."""
+    """Numbers of the descriptors that the root (supervisor) passes to a new child; in a forked child they differ."""
 
     answer: int
     """Socket on which the child sends its reports to the root; each report is one packet."""

@@ -148,7 +148,7 @@ class _Recorder:
 
 
 def _plain(reply: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of a script reply in which a list with a single signal, `until: [a]`, becomes text, `until: a`."""
+    """Return a copy of a script reply; a one-item list in `asked`, `until` or `signal` becomes text: `[a]` -> `a`."""
     signals = {key: reply[key] for key in ("asked", "until", "signal") if key in reply}
     return {**reply, **{key: names[0] if len(names) == 1 else names for key, names in signals.items()}}
 

@@ -29,8 +29,9 @@ Layer = Literal[
     "layer 1 stored", "layer 2 cleared", "layer 2 cache edit", "layer 2 cut from cache", "layer 3 notes",
     "layer 4 summary", "layer 4 chunks", "layer 4 rule", "restored", "kept", "loop closed",
 ]  # fmt: skip
-"""Change of a block to save context. layer 1: result stored in a file; layer 2: result cleared, or deleted by a cache
-edit; 3, 4: summary; restored: text added by a compaction; kept: unchanged by it; loop closed: calls turned to text."""
+"""Change of a block to save context. stored: result moved to a file; cleared: result replaced; cache edit: deletes
+results, which are cut from cache; notes, summary, chunks, rule: ways to summarize; restored: text that a compaction
+added; kept: unchanged by it; loop closed: last calls turned to text."""
 
 _BY_WAY: dict[Way, Layer] = {
     "notes": "layer 3 notes",
@@ -68,7 +69,7 @@ class Origin:
 
 @attrs.define(eq=False)
 class Origins:
-    """Tracker of the origin of each segment (block) of a conversation while its transcript is read record by record."""
+    """Tracks what each block of a conversation contains and which context layer changed it, record by record."""
 
     _all: list[Origin] = attrs.field(factory=list, init=False)
     _segments: list[Segment] = attrs.field(factory=list, init=False)

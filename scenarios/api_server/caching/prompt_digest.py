@@ -82,7 +82,7 @@ class PromptDigest:
         return self.digests[index - 1] if index else self.owner
 
     def tokens_at(self, index: int) -> int:
-        """Return the number of tokens of the prompt up to and with block number *index*; 0 for a negative index."""
+        """Return the number of tokens of the prompt up to and including block *index*; 0 for a negative index."""
         return self.cumulative[index] if index >= 0 else 0
 
 
