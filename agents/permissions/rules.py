@@ -97,7 +97,7 @@ class Rule:
             raise ConfigInvalid(source, f"{text!r} is not a valid rule: {exc}; write for example {example}") from exc
 
     def names(self, call: ToolCallFacts) -> bool:
-        """True if the rule, which matches *call*, names its command, path, host or agent type without a wildcard."""
+        """True if the rule, which matches *call*, names its command, path or host exactly, or the call has none."""
         if isinstance(self.subject, CommandPattern):
             return not self.subject.is_open
         if isinstance(self.subject, PathPattern):

@@ -23,7 +23,7 @@ class UpdateThreshold:
     tokens: int
     """Size in tokens at which the context counts as full and is compacted."""
     most: int
-    """Largest size in tokens of the newest messages, not yet covered by the notes, that may stay after a compaction."""
+    """Size in tokens of messages not covered by the notes above which a compaction cannot use the notes as summary."""
 
     @property
     def turn_tokens(self) -> int:

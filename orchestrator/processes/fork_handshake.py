@@ -24,7 +24,7 @@ COUNT_SIZE = 2
 
 @attrs.frozen(kw_only=True)
 class PassedDescriptors:
-    """Numbers of the descriptors that the root (supervisor) passes to a new child; in a forked child they differ."""
+    """Numbers, in the process that uses them, of the descriptors that the root (supervisor) passes to a new child."""
 
     answer: int
     """Socket on which the child sends its reports to the root; each report is one packet."""

@@ -68,7 +68,7 @@ class GroupCommit(Generic[T]):
             raise shared.failure
 
     def run_exclusive(self) -> bool:
-        """Write alone, immediately, and return True; False without a write if others may share it. Raises `OSError`."""
+        """Write now and return True; or write nothing and return False: the caller must use `run`. Raises `OSError`."""
         if not self._lonely:
             return False
         self._lonely -= 1

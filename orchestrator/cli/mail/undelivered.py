@@ -32,8 +32,8 @@ def held(*, release: str | None, drop: str | None, session: str | None, is_json:
     """List messages from other sessions that wait for your decision, and deliver or drop one of them.
 
     Such a held message is not delivered until you release it. A dropped message becomes a dead letter, which `coterie
-    mail dead` lists. Without --release or --drop (never both), all are listed. Exits 1 after a file error, 2 if the
-    message is refused.
+    mail dead` lists. Without --release or --drop (never both), all are listed. Exits 1 after a file error, 2 if no held
+    message has the ID or, with --release, if its recipient has ended or has a full mailbox; it then stays held.
     """
     if release is not None and drop is not None:
         raise click.UsageError("--release and --drop cannot be used together; give one of them")
@@ -98,7 +98,7 @@ def dead(*, resend: int | None, is_whole: bool, session: str | None, is_json: bo
     """List dead letters with their number and reason, or send one again.
 
     A dead letter is a message that could not be delivered. --resend sends its text as a new message of the same sender;
-    after that the dead letter is listed only with --all. Exits 1 after a file error, 2 if it is refused again.
+    after that the dead letter is listed only with --all. Exits 1 after a file error, 2 if it cannot be delivered again.
     """
     if resend is not None and is_whole:
         raise click.UsageError("--resend and --all cannot be used together; give one of them")

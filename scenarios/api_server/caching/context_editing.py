@@ -84,7 +84,7 @@ def _check_known(references_: list[str], results: set[str], call: ApiRequest, pa
         if reference not in results:
             place = f"{path}.edits.{index}.cache_reference"
             if reference in _blocks_by_id(call.messages, "tool_result", "tool_use_id"):
-                raise invalid_request(f"{place}: the `tool_result` of {reference} is after this block")
+                raise invalid_request(f"{place}: the `tool_result` of {reference} must be before this block")
             raise invalid_request(f"{place}: no `tool_result` of {reference} is in this request")
 
 

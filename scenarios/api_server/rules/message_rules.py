@@ -53,7 +53,7 @@ def nothing_is_empty(call: ApiRequest) -> None:
 
 
 def block_positions_are_valid(call: ApiRequest) -> None:
-    """Raise `ApiError` for a block in a message of the wrong role; in the newest API also, say, for user citations."""
+    """Raise `ApiError` if a block other than a tool call or result is in a message of the wrong role."""
     is_newest = call.caller.version == NEWEST_VERSION
     for number, message in enumerate(call.messages):
         for index, block in enumerate(message.content):

@@ -54,7 +54,7 @@ class _Extent:
 
 @attrs.define(eq=False)
 class _SchemaCheck:
-    """Check of one schema and all its sub-schemas; a definition with several references is followed only once."""
+    """Check that a schema has only supported parts and no recursion; a referenced definition is checked once."""
 
     root: Any
     known: dict[str, _Extent] = attrs.field(factory=dict)

@@ -106,7 +106,7 @@ REFUSED = [
     (one(MARKED, cache_control=HOUR), f"cache_control.ttl: {OTHER_TTL}"),
     (make_call(cache_control={"type": "other"}), "cache_control.type: Input should be 'ephemeral'"),
     (deleting(delete("toolu_z")), f"{EDIT}.cache_reference: no `tool_result` of toolu_z is in this request"),
-    (deleting(delete("toolu_b"), place=2), f"{EARLIER}: the `tool_result` of toolu_b is after this block"),
+    (deleting(delete("toolu_b"), place=2), f"{EARLIER}: the `tool_result` of toolu_b must be before this block"),
     (deleting({"type": "cache_edits"}), f"{PATH}.edits: Input should be a list of at least one edit"),
     (deleting(delete()), f"{PATH}.edits: Input should be a list of at least one edit"),
     (deleting({"type": "cache_edits", "edits": ["x"]}), f"{EDIT}: Input should be a valid dictionary"),
