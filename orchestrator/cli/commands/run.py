@@ -95,7 +95,7 @@ def _shared_options(function: Callable[..., None]) -> Callable[..., None]:
             "--max-budget-usd",
             type=_Dollars(),
             help="Spend at most this much on model calls of the session, resumes included. The session ends with exit "
-            "code 3 before a call that could cost more.  [default: no limit, or that of a resumed session]",
+            "code 3 before a call that could cost more.  [default: no limit; in `coterie resume`, as before]",
         ),
         click.option(
             "--permission-mode",
@@ -109,7 +109,7 @@ def _shared_options(function: Callable[..., None]) -> Callable[..., None]:
             "--sandbox",
             type=click.Choice(get_args(SandboxMode)),
             help="Limit the files and the network that shell commands of agents can reach; see docs/sandbox.md.  "
-            "[default: none, or that of a resumed session]",
+            "[default: none; in `coterie resume`, as before]",
         ),
         script_option("no Anthropic API key is needed"),
         click.option(

@@ -38,7 +38,7 @@ def list_mailboxes(*, session: str | None, is_json: bool) -> None:
     """List the mailboxes of a session with the number, size and age of their unread messages.
 
     Also lists agents that have left the session (state left), as long as they have unread messages, and the queues of
-    messages to other sessions. An agent with state ended takes no messages. Exits 1 if the mail cannot be read.
+    messages to other sessions. Messages to an agent with state ended are refused. Exits 1 if the mail cannot be read.
     """
 
     async def act(mail: SessionMail) -> None:

@@ -128,8 +128,8 @@ def sweep(*, names: tuple[str, ...], session: str | None, is_json: bool) -> None
 
     Clears the mailboxes of the agents NAME [default: of all that have left the session, with the state left in `coterie
     mail list`]. An agent with the state ended may be resumed and would then read its messages, so give its NAME only if
-    it will not be. `coterie mail dead` lists the dead letters. Exits 1 after a file error, 2 at the first NAME that has
-    not ended; those before it are cleared.
+    it will not be. `coterie mail dead` lists the dead letters. Exits 1 after a file error, 2 at the first NAME that is
+    neither ended nor left; those before it are cleared.
     """
 
     async def act(mail: SessionMail) -> None:
