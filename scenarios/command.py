@@ -214,9 +214,11 @@ def show(*, name: str) -> None:
 def fuzz(*, name: str, plans: int, seed: int, is_kept: bool, is_json: bool) -> None:
     """Run a scenario several times with random faults.
 
-    Give the NAME of a scenario from `coterie scenario list`, or the path of a scenario FILE. Each run has other faults,
-    such as a failed model call or a killed process. A run passes if the agents finish the task or report why they could
-    not, and if no message is lost or delivered twice. Prints the faults of each run. Exits 1 if a run fails.
+    Give the NAME of a scenario from `coterie scenario list`, or the path of a scenario FILE. It first runs without
+    faults; if that fails, exits 2. Each further run has other faults, such as a failed model call or a killed process.
+    A run fails if the agents neither finish the task nor report why they could not, if a message is lost, if a message,
+    tool call or task is done twice, if it costs too much, or if a process or file is left behind. Prints the faults
+    that took effect. Exits 1 if a run fails.
     """
     with _usage_errors():
         chosen = load_scenario(find_scenario(name))

@@ -50,7 +50,7 @@ from coterie.suggestions import did_you_mean
     "--bytes", "as_bytes", is_flag=True, help="With --rendered, without --json: print exactly the body of the request."
 )
 @click.option(
-    "--layers", is_flag=True, help="Show for each model call how many tokens came from which source, instead of events."
+    "--layers", is_flag=True, help="Show as bars how many tokens of each model call came from which source, not events."
 )
 @click.option(
     "--dropped",
